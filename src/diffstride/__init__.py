@@ -1,0 +1,12 @@
+"""Convolutional networks that learn their own strides."""
+
+from diffstride import functional as functional
+from diffstride.layers import DiffStride1d as DiffStride1d
+from diffstride.layers import DiffStride2d as DiffStride2d
+from diffstride.layers import DiffStride3d as DiffStride3d
+from diffstride.layers import SpectralPool1d as SpectralPool1d
+from diffstride.layers import SpectralPool2d as SpectralPool2d
+from diffstride.layers import SpectralPool3d as SpectralPool3d
+from diffstride.tools import parameter_groups as parameter_groups
+
+__version__ = "0.1.0"

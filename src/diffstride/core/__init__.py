@@ -1,0 +1,1 @@
+"""Pure functions on tensors and integers: no modules, no state."""

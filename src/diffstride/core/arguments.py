@@ -1,0 +1,131 @@
+"""Reading arguments: what was given, or an error that says what was expected."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+NORMS = ("ortho", "forward", "backward")
+CONVENTIONS = ("paper", "symmetric")
+PATHS = ("auto", "operator", "fft")
+
+
+class HasValues(Protocol):
+    """Anything that knows its numbers, as a tensor or an array does."""
+
+    def tolist(self) -> Any: ...
+
+
+Numbers: TypeAlias = float | Sequence[float] | HasValues
+
+
+def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
+    """Read a number, or a flat sequence of numbers, out of what a user may pass as one.
+
+    Raises:
+        TypeError: if it holds no numbers, or its numbers can't be read (a tensor on the meta
+            device, or one that ``torch.func.vmap`` maps over).
+    """
+    if hasattr(value, "tolist"):
+        try:
+            value = _read_tensor(value)
+        except RuntimeError as error:
+            raise TypeError(
+                f"{name} must have values that can be read, because the output size depends on "
+                f"them; got {type(value).__name__} without (a meta tensor, or mapped by vmap): "
+                f"pass plain numbers, or map over the input alone"
+            ) from error
+    try:
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return tuple(float(v) for v in value)
+        return float(value)  # type: ignore[arg-type]  # what is not a number is told below
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or one number per axis, got {value!r}") from error
+
+
+def _read_tensor(value: Any) -> Any:
+    # item() and not tolist(): inside torch.func.grad a tensor has values but no storage.
+    if getattr(value, "ndim", 0) == 1 and hasattr(value, "unbind"):
+        return [v.item() for v in value.unbind()]
+    return value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
+
+
+def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
+    """One number for each of ``axes`` axes; a single number stands for all of them.
+
+    >>> per_axis(2, 3, "stride")
+    (2.0, 2.0, 2.0)
+    """
+    numbers = to_numbers(value, name)
+    if isinstance(numbers, float):
+        return (numbers,) * axes
+    if len(numbers) != axes:
+        raise ValueError(
+            f"{name} must be one number or {axes} (one per spatial axis), "
+            f"got {len(numbers)}: {numbers}"
+        )
+    return numbers
+
+
+def check_strides(strides: Sequence[float], name: str = "stride") -> None:
+    """Raise a ValueError unless every stride is a finite number of at least 1."""
+    for stride in strides:
+        if not math.isfinite(stride):
+            raise ValueError(f"{name} must be finite, got {stride} in {tuple(strides)}")
+        if stride < 1:
+            raise ValueError(f"{name} must be at least 1, got {stride} in {tuple(strides)}")
+
+
+def check_smoothness(smoothness: float) -> None:
+    """Raise a ValueError unless the smoothness is a finite number of at least 0."""
+    if not (math.isfinite(smoothness) and smoothness >= 0):
+        raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
+
+
+def check_choice(value: str, choices: Sequence[str], name: str) -> None:
+    """Raise a ValueError unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_sizes(size: Sequence[int]) -> None:
+    """Raise a ValueError unless every axis has at least 1 sample."""
+    if any(n < 1 for n in size):
+        raise ValueError(f"the input size must be at least 1 on every axis, got {tuple(size)}")
+
+
+def spatial_size(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """A size without batch and channels, as a tuple of ``axes`` integers.
+
+    >>> spatial_size((32, 24), 2)
+    (32, 24)
+    """
+    spatial = (size,) if isinstance(size, int) else tuple(size)
+    if len(spatial) != axes:
+        raise ValueError(
+            f"size must have {axes} spatial axes, without batch and channels, got {spatial}"
+        )
+    return spatial
+
+
+def one_given(stride: Numbers | None, output_size: Numbers | None) -> tuple[str, Numbers]:
+    """The one of the two ways to say a size that is used, with its name; else a ValueError."""
+    if stride is not None and output_size is None:
+        return "stride", stride
+    if output_size is not None and stride is None:
+        return "output_size", output_size
+    raise ValueError(
+        f"exactly one of stride and output_size must be given, "
+        f"got stride={stride} and output_size={output_size}"
+    )
+
+
+def whole_numbers(wanted: Numbers, axes: int) -> tuple[int, ...]:
+    """An output size as one integer per axis.
+
+    >>> whole_numbers(3, 2)
+    (3, 3)
+    """
+    numbers = per_axis(wanted, axes, "output_size")
+    if not all(number.is_integer() and number >= 1 for number in numbers):
+        raise ValueError(f"output_size must be whole numbers of at least 1, got {numbers}")
+    return tuple(int(number) for number in numbers)

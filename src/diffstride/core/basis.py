@@ -1,0 +1,138 @@
+"""The real Fourier basis as matrices.
+
+The M lowest real Fourier functions of an axis are, in this order everywhere,
+
+    1, cos 1, …, cos ⌊M/2⌋, sin 1, …, sin ⌊(M−1)/2⌋
+
+so an even M ends its cosines with the lone one of the Nyquist frequency M/2, which has no sine.
+E (M×N) takes samples to coefficients on the N-point grid, D (M×M) takes coefficients to samples on
+the M-point grid, and D·E is the identity for M = N.
+"""
+
+import math
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Basis(Protocol):
+    """One axis' way between samples and coefficients: E, Eᵀ, D, Dᵀ along ``dim`` (negative)."""
+
+    def analyse(self, x: Tensor, dim: int) -> Tensor: ...
+    def analyse_adjoint(self, z: Tensor, dim: int) -> Tensor: ...
+    def synthesise(self, z: Tensor, dim: int) -> Tensor: ...
+    def synthesise_adjoint(self, y: Tensor, dim: int) -> Tensor: ...
+
+
+class MatrixBasis:
+    """E and D as matrices; each map is one matrix product."""
+
+    def __init__(self, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.analysis, self.synthesis = _cache.matrices(size, kept, dtype, device)
+
+    def analyse(self, x: Tensor, dim: int) -> Tensor:
+        return _along(self.analysis, x, dim)
+
+    def analyse_adjoint(self, z: Tensor, dim: int) -> Tensor:
+        return _along(self.analysis.mT, z, dim)
+
+    def synthesise(self, z: Tensor, dim: int) -> Tensor:
+        return _along(self.synthesis, z, dim)
+
+    def synthesise_adjoint(self, y: Tensor, dim: int) -> Tensor:
+        return _along(self.synthesis.mT, y, dim)
+
+
+def _along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
+    """The matrix applied to one axis of ``x``, the others untouched."""
+    if dim == -1:
+        return x @ matrix.mT
+    shape = (*x.shape[:dim], matrix.shape[0], *x.shape[dim + 1 :])
+    return (matrix @ x.flatten(dim + 1)).reshape(shape)
+
+
+def frequencies(kept: int, device: torch.device | str = "cpu") -> Tensor:
+    """The frequency of each of the M basis functions, as integers.
+
+    >>> frequencies(6)
+    tensor([0, 1, 2, 3, 1, 2])
+    """
+    cosines = torch.arange(kept // 2 + 1, device=device)
+    return torch.cat([cosines, cosines[1 : (kept + 1) // 2]])
+
+
+def multiplicities(kept: int) -> Tensor:
+    """How many bins of the M-point spectrum each basis function stands for: 1 for 0 and M/2."""
+    f = frequencies(kept)
+    return torch.where((f == 0) | (2 * f == kept), 1.0, 2.0).to(torch.float64)
+
+
+def functions(grid: int, kept: int) -> Tensor:
+    """The basis functions, one a row, on a grid of ``grid`` points, in float64.
+
+    The phase is reduced in integers, so that large grids are as exact as small ones.
+    """
+    phase = torch.outer(frequencies(kept), torch.arange(grid, device="cpu")) % grid
+    angle = phase.to(torch.float64) * (2 * math.pi / grid)
+    cosines = kept // 2 + 1
+    return torch.cat([angle[:cosines].cos(), angle[cosines:].sin()])
+
+
+def matrices(size: int, kept: int) -> tuple[Tensor, Tensor]:
+    """E (M×N) and D (M×M) in float64: an unnormalised transform in, 1/M on the way out.
+
+    >>> analysis, synthesis = matrices(5, 5)
+    >>> torch.allclose(synthesis @ analysis, torch.eye(5, dtype=torch.float64))
+    True
+    """
+    return functions(size, kept), functions(kept, kept).mT * (multiplicities(kept) / kept)
+
+
+class _Cache:
+    """The matrices in use, up to a number of bytes; the ones not used for longest go first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[tuple[object, ...], tuple[Tensor, Tensor]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def matrices(
+        self, size: int, kept: int, dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        key = (size, kept, dtype, device)
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+        pair = self._build(size, kept, dtype, device)
+        # What a tracing mode made in place of a tensor is of no use after it.
+        if all(type(m) is Tensor for m in pair):
+            self._store(key, pair)
+        return pair
+
+    @staticmethod
+    def _build(
+        size: int, kept: int, dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        # Whatever mode the first caller is in, the next one may want gradients: neither inference
+        # tensors nor the wrappers of torch.func may stay behind.
+        with torch.inference_mode(False), torch.no_grad():
+            pair = [m.to(device, dtype).contiguous() for m in matrices(size, kept)]
+        analysis, synthesis = (torch.func.debug_unwrap(m) for m in pair)
+        return analysis, synthesis
+
+    def _store(self, key: tuple[object, ...], pair: tuple[Tensor, Tensor]) -> None:
+        with self._lock:
+            if key not in self._entries:
+                self._entries[key] = pair
+                self._bytes += sum(m.nbytes for m in pair)
+            while self._bytes > self.max_bytes and len(self._entries) > 1:
+                _, old = self._entries.popitem(last=False)
+                self._bytes -= sum(m.nbytes for m in old)
+
+
+_cache = _Cache(max_bytes=64 * 2**20)

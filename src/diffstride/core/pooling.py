@@ -1,0 +1,176 @@
+"""Downsampling with a stride that can be learned, and its fixed counterpart: plan, then run."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from diffstride.core import arguments, basis, operator, sizes
+from diffstride.core.fft import FFTBasis
+from diffstride.core.window import half_window, window_dtype
+
+# A matrix product costs the kept length per sample, an FFT hardly depends on it. This is about
+# where they cross on a CPU.
+LONGEST_MATRIX_AXIS = 192
+
+
+def diff_stride(
+    x: Tensor,
+    stride: float | Sequence[float] | Tensor,
+    *,
+    smoothness: float = 4.0,
+    crop: bool = True,
+    norm: str = "ortho",
+    convention: str = "paper",
+    path: str = "auto",
+) -> Tensor:
+    """Downsample by a real stride, differentiably in the input and in the stride.
+
+    For every spatial axis, of N samples and stride S:
+
+    1. kept length M = ⌊N/S + 2R⌋, from 1 to N;
+    2. window m(f) = clip((R + N/(2S) + δ − |f|) / R, 0, 1), see :func:`window`;
+    3. y = D · diag(m) · E · x: E finds the M lowest real Fourier coefficients of x, D makes M
+       samples of them.
+
+    The gradient of the stride flows through the window; the size is an integer and has none.
+
+    Args:
+        x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
+        stride: one number of at least 1 per spatial axis, as numbers or as a tensor; a single
+            number stands for every spatial axis of a batched input. A stride above the length of
+            its axis acts as that length.
+        smoothness: R, the width of the window's ramp in frequencies. With 0 there is no ramp, and
+            no gradient for the stride.
+        crop: False keeps the size and applies the window alone.
+        norm: ``"ortho"`` (the paper's; a constant grows by √(N/M) per axis), ``"forward"`` (keeps
+            the mean) or ``"backward"`` (N/M).
+        convention: ``"paper"`` has δ = 1 on the last axis and 0 on the others, ``"symmetric"`` has
+            δ = 0 everywhere, so that axes can be swapped.
+        path: ``"operator"`` (matrix products), ``"fft"``, or ``"auto"``, which takes the cheaper
+            one for the length of each axis. The numbers are the same.
+
+    Returns:
+        The downsampled tensor, in the dtype and memory format of ``x``; its size is
+        ``output_size(x's spatial size, stride, smoothness=smoothness, crop=crop)``.
+
+    Raises:
+        TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
+        ValueError: if another argument is not what is said above; the message names it.
+
+    >>> x = torch.ones(1, 1, 32, 32)
+    >>> stride = torch.tensor([2.0, 2.0], requires_grad=True)
+    >>> diff_stride(x, stride).shape
+    torch.Size([1, 1, 24, 24])
+    >>> diff_stride(x, 3.1, smoothness=1.0, norm="forward").mean()
+    tensor(1.)
+    """
+    arguments.check_smoothness(smoothness)
+    arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
+    numbers = arguments.to_numbers(stride, "stride")
+    axes = _spatial_axes(x, numbers, "stride")
+    size = tuple(x.shape[-axes:])
+    kept = sizes.output_size(size, numbers, smoothness=smoothness)
+    if not isinstance(stride, Tensor):
+        stride = torch.tensor(numbers, dtype=window_dtype(x.device), device=x.device)
+    strides = stride.to(x.device).expand(axes).unbind()
+    offsets = sizes.offsets(axes, convention)
+    windows = [
+        half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
+        for n, m, s, offset in zip(size, kept, strides, offsets, strict=True)
+    ]
+    return _filter(x, kept if crop else size, windows, norm=norm, path=path)
+
+
+def spectral_pool(
+    x: Tensor,
+    stride: float | Sequence[float] | None = None,
+    *,
+    output_size: int | Sequence[int] | None = None,
+    norm: str = "ortho",
+    path: str = "auto",
+) -> Tensor:
+    """Downsample by cutting the spectrum: :func:`diff_stride` without a window.
+
+    An axis of N samples keeps M = ⌊N/S⌋ of them (at least 1), or ``output_size``.
+
+    Args:
+        x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
+        stride: one number of at least 1 per spatial axis, or one for all of a batched input.
+        output_size: the size to come out, instead of a stride; at most the size of ``x``.
+        norm, path: as for :func:`diff_stride`.
+
+    Raises:
+        TypeError: if ``x`` is not a floating-point tensor.
+        ValueError: if not exactly one of ``stride`` and ``output_size`` is given, or an argument is
+            out of range; the message names it.
+
+    >>> spectral_pool(torch.rand(2, 3, 15, 20), stride=2.5).shape
+    torch.Size([2, 3, 6, 8])
+    >>> spectral_pool(torch.rand(2, 3, 15, 20), output_size=(7, 20)).shape
+    torch.Size([2, 3, 7, 20])
+    """
+    name, given = arguments.one_given(stride, output_size)
+    axes = _spatial_axes(x, arguments.to_numbers(given, name), name)
+    kept = sizes.pooled_size(x.shape[-axes:], stride, output_size)
+    dtype = window_dtype(x.device)
+    windows = [torch.ones(m // 2 + 1, dtype=dtype, device=x.device) for m in kept]
+    return _filter(x, kept, windows, norm=norm, path=path)
+
+
+def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> int:
+    """How many spatial axes ``x`` has: as many as numbers are given, or all if only one is."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"input must be a tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"input must be floating point, got {x.dtype}: convert it first")
+    if isinstance(numbers, float):
+        if x.ndim < 3:
+            raise ValueError(
+                f"input must be (batch, channels, *spatial) when {name} is a single number, got "
+                f"{x.ndim} dimensions of shape {tuple(x.shape)}: pass one number per axis"
+            )
+        return x.ndim - 2
+    axes = len(numbers)
+    if axes < 1 or x.ndim not in (axes + 1, axes + 2):
+        raise ValueError(
+            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
+            f"spatial axes, as many as {name} has numbers; got {x.ndim} dimensions of shape "
+            f"{tuple(x.shape)}"
+        )
+    return axes
+
+
+def _filter(
+    x: Tensor, kept: Sequence[int], windows: Sequence[Tensor], *, norm: str, path: str
+) -> Tensor:
+    """Resample the last axes of ``x`` to ``kept`` samples, weighted by the windows."""
+    arguments.check_choice(norm, arguments.NORMS, "norm")
+    arguments.check_choice(path, arguments.PATHS, "path")
+    axes = len(kept)
+    size = x.shape[-axes:]
+    # Half precision has neither the range nor the digits for a spectrum.
+    work = x if x.dtype == torch.float64 else x.to(torch.float32)
+    bases = [_basis(n, m, work, path) for n, m in zip(size, kept, strict=True)]
+    weights = [
+        (w[basis.frequencies(m, w.device)] * sizes.scale(n, m, norm)).to(work.dtype)
+        for n, m, w in zip(size, kept, windows, strict=True)
+    ]
+    if _is_channels_last(x, axes):
+        y = operator.apply(work.movedim(1, -1), range(-axes - 1, -1), bases, weights)
+        y = y.movedim(-1, 1)
+    else:
+        y = operator.apply(work, range(-axes, 0), bases, weights)
+    return y.to(x.dtype)
+
+
+def _basis(size: int, kept: int, x: Tensor, path: str) -> basis.Basis:
+    """The one place that chooses between matrices and FFT."""
+    if path == "fft" or (path == "auto" and kept > LONGEST_MATRIX_AXIS):
+        return FFTBasis(size, kept)
+    return basis.MatrixBasis(size, kept, x.dtype, x.device)
+
+
+def _is_channels_last(x: Tensor, axes: int) -> bool:
+    """Whether the channels of a batched input lie next to each other in memory."""
+    return x.ndim == axes + 2 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()

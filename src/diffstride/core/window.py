@@ -1,0 +1,96 @@
+"""The window m(f): a low-pass whose width is differentiable in the stride.
+
+    m(f) = clip((R + N/(2S) + δ − |f|) / R, 0, 1)
+
+It is 1 up to the frequency N/(2S) + δ, falls to 0 over the next R frequencies, and moves as a whole
+when the stride does. That ramp is all a stride ever learns from.
+"""
+
+import torch
+from torch import Tensor
+
+from diffstride.core import sizes
+
+
+def ramp(frequency: Tensor, cutoff: Tensor | float, smoothness: float) -> Tensor:
+    """``clip((R + cutoff − |f|) / R, 0, 1)``, whose gradient includes both ends of the ramp.
+
+    >>> ramp(torch.arange(6.0), cutoff=2.0, smoothness=2.0)
+    tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000, 0.0000])
+    """
+    return ((smoothness + cutoff - frequency.abs()) / smoothness).clamp(0.0, 1.0)
+
+
+def effective_stride(stride: Tensor, size: int, smoothness: float, offset: float) -> Tensor:
+    """The stride the window of this input is made with: ``clamp(S, S_min(N), N)``.
+
+    The gradient passes straight through, so that a stride beyond what an input can use is still
+    told which way to go. The sum is exact: its second term is always 0.
+    """
+    lowest = sizes.lowest_stride(size, smoothness, offset)
+    return stride.detach().clamp(lowest, size) + (stride - stride.detach())
+
+
+def window_dtype(device: torch.device) -> torch.dtype:
+    """float64 where the device has it: on a long axis, float32 would be visible in the ramp."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def half_window(
+    size: int,
+    kept: int,
+    stride: Tensor,
+    *,
+    smoothness: float,
+    offset: float,
+    crop: bool,
+) -> Tensor:
+    """m(f) for the frequencies 0 … ⌊M/2⌋ of an axis of ``size`` samples cut to ``kept``, M of them.
+
+    Without ``crop``, for the frequencies 0 … ⌊N/2⌋ of the whole axis.
+    """
+    dtype = window_dtype(stride.device)
+    highest = (kept if crop else size) // 2
+    frequency = torch.arange(highest + 1, dtype=dtype, device=stride.device)
+    if smoothness == 0:
+        return (2 * frequency <= kept).to(dtype)
+    stride = effective_stride(stride.to(dtype), size, smoothness, offset)
+    return ramp(frequency, size / (2 * stride) + offset, smoothness)
+
+
+def window(
+    size: int,
+    stride: float | Tensor,
+    *,
+    smoothness: float = 4.0,
+    offset: float = 0.0,
+    crop: bool = True,
+) -> Tensor:
+    """The window of one axis, for the frequencies 0, 1, … that are kept.
+
+    1. M = ``output_size(size, stride)``, or N without ``crop``.
+    2. S is clamped to what an axis of N samples can use (:func:`effective_stride`).
+    3. m(f) = clip((R + N/(2S) + δ − f) / R, 0, 1) for f = 0 … ⌊M/2⌋; for R = 0 it is 1 on the
+       frequencies that are kept.
+
+    Args:
+        size: N, the length of the axis.
+        stride: S, a number or a tensor with one; differentiable.
+        smoothness: R, how many frequencies the ramp takes.
+        offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
+        crop: whether frequencies that are not kept are left out.
+
+    Returns:
+        A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride``.
+
+    >>> window(12, 3.0, smoothness=2.0)
+    tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])
+    """
+    (kept,) = sizes.output_size(size, stride, smoothness=smoothness)
+    stride = torch.as_tensor(stride)
+    if not stride.is_floating_point():
+        stride = stride.to(torch.get_default_dtype())
+    values = half_window(
+        size, kept, stride.reshape(()), smoothness=smoothness, offset=offset, crop=crop
+    )
+    return values.to(stride.dtype)
