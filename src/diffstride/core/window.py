@@ -53,7 +53,9 @@ def half_window(
     highest = (kept if crop else size) // 2
     frequency = torch.arange(highest + 1, dtype=dtype, device=stride.device)
     if smoothness == 0:
-        return (2 * frequency <= kept).to(dtype)
+        # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
+        # takes a parameter without one for a mistake.
+        return (2 * frequency <= kept).to(dtype) + 0 * stride.to(dtype)
     stride = effective_stride(stride.to(dtype), size, smoothness, offset)
     return ramp(frequency, size / (2 * stride) + offset, smoothness)
 

@@ -1,0 +1,115 @@
+"""The operator by its definition: a direct sum over frequencies, in float64, slow and plain.
+
+Written with numpy alone and nothing of the library, so that a mistake would have to be made twice.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A, and how A moves with the stride: away from kinks, and for each frequency on one."""
+
+    matrix: Array
+    slope: Array
+    slopes_on_kinks: tuple[Array, ...]
+
+
+def kept_length(size: int, stride: float, smoothness: float) -> int:
+    stride = max(1.0, min(stride, size))
+    return max(1, min(size, math.floor(size / stride + 2 * smoothness)))
+
+
+def effective_stride(size: int, stride: float, smoothness: float, offset: float) -> float:
+    denominator = 2 * (size // 2 - smoothness / 2 - offset)
+    lowest = size / denominator if denominator > 0 else math.inf
+    if lowest > size:
+        lowest = 1.0
+    return min(max(stride, lowest), size)
+
+
+def window(f: int, size: int, stride: float, smoothness: float, offset: float) -> float:
+    stride = effective_stride(size, stride, smoothness, offset)
+    return min(1.0, max(0.0, (smoothness + size / (2 * stride) + offset - f) / smoothness))
+
+
+def axis(
+    size: int,
+    stride: float,
+    *,
+    smoothness: float,
+    offset: float,
+    crop: bool = True,
+    norm: str = "ortho",
+) -> Axis:
+    """The matrix of one axis, and its derivative with respect to the stride."""
+    kept = kept_length(size, stride, smoothness)
+    length = kept if crop else size
+    gain = {"backward": 1.0, "ortho": math.sqrt(length / size), "forward": length / size}[norm]
+    n, j = np.arange(size), np.arange(length)[:, None]
+    matrix, slope, on_kinks = np.zeros((length, size)), np.zeros((length, size)), []
+    for f in range(length // 2 + 1):
+        # Frequency f and −f together; 0 stands alone, and of the Nyquist frequency of the output
+        # only the cosine remains, as in (X[f] + X[−f]) / 2.
+        if f == 0:
+            wave = np.full((length, size), 1 / length)
+        elif 2 * f == length:
+            wave = np.cos(np.pi * j) * np.cos(2 * np.pi * f * n / size) / length
+        else:
+            wave = 2 * np.cos(2 * np.pi * f * (j / length - n / size)) / length
+        wave = wave * gain
+        if smoothness == 0:
+            matrix += wave * (f <= kept / 2)
+            continue
+        matrix += window(f, size, stride, smoothness, offset) * wave
+        effective = effective_stride(size, stride, smoothness, offset)
+        height = (smoothness + size / (2 * effective) + offset - f) / smoothness
+        change = -size / (2 * effective**2 * smoothness) * wave
+        if min(abs(height), abs(height - 1)) < 1e-9:
+            on_kinks.append(change)
+        elif 0 < height < 1:
+            slope += change
+    return Axis(matrix, slope, tuple(on_kinks))
+
+
+def apply(matrices: list[Array], x: Array) -> Array:
+    """Each matrix along its own of the last axes of ``x``."""
+    for position, matrix in enumerate(matrices):
+        dim = x.ndim - len(matrices) + position
+        x = np.moveaxis(np.tensordot(matrix, x, axes=(1, dim)), 0, dim)
+    return x
+
+
+def forward(axes: list[Axis], x: Array) -> Array:
+    return apply([a.matrix for a in axes], x)
+
+
+def input_gradient(axes: list[Axis], g: Array) -> Array:
+    """The gradient of sum(g·y) with respect to x."""
+    return apply([a.matrix.T for a in axes], g)
+
+
+def stride_gradients(axes: list[Axis], which: int, x: Array, g: Array) -> list[float]:
+    """The gradient of sum(g·y) with respect to one stride.
+
+    On a kink of the window it may be that of either side; then each possible value is listed.
+    """
+
+    def with_slope(slope: Array) -> float:
+        matrices = [slope if i == which else a.matrix for i, a in enumerate(axes)]
+        return float((g * apply(matrices, x)).sum())
+
+    base = with_slope(axes[which].slope)
+    extra = [with_slope(slope) for slope in axes[which].slopes_on_kinks]
+    return [
+        base + sum(chosen)
+        for count in range(len(extra) + 1)
+        for chosen in itertools.combinations(extra, count)
+    ]
