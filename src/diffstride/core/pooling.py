@@ -156,11 +156,12 @@ def _filter(
         (w[basis.frequencies(m, w.device)] * sizes.scale(n, m, norm)).to(work.dtype)
         for n, m, w in zip(size, kept, windows, strict=True)
     ]
+    # contiguous: an FFT along an inner axis leaves its result in an order of its own.
     if _is_channels_last(x, axes):
         y = operator.apply(work.movedim(1, -1), range(-axes - 1, -1), bases, weights)
-        y = y.movedim(-1, 1)
+        y = y.contiguous().movedim(-1, 1)
     else:
-        y = operator.apply(work, range(-axes, 0), bases, weights)
+        y = operator.apply(work, range(-axes, 0), bases, weights).contiguous()
     return y.to(x.dtype)
 
 
