@@ -37,9 +37,7 @@ def test_values_and_gradients_stay_finite(size, smoothness, path, training):
     [("symmetric", r) for r in (1.0, 2.5, 4.0, 8.0)] + [("paper", r) for r in (2.0, 2.5, 4.0, 8.0)],
 )
 @pytest.mark.parametrize("crop", [True, False])
-def test_a_stride_at_either_end_has_a_gradient_and_can_come_back(
-    size, convention, smoothness, crop
-):
+def test_a_stride_at_either_end_can_come_back(size, convention, smoothness, crop):
     """A loss on what passes through makes a stride grow from 1, or shrink from N."""
     x = torch.randn(8, 4, size)
     for start, sign in ((1.0, 1.0), (float(size), -1.0)):

@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from numbers import Real
+from typing import Any, TypeAlias
+
+from torch import Tensor
 
 NORMS = ("ortho", "forward", "backward")
 CONVENTIONS = ("paper", "symmetric")
 PATHS = ("auto", "operator", "fft")
 
 
-class HasValues(Protocol):
-    """Anything that knows its numbers, as a tensor or an array does."""
-
-    def tolist(self) -> Any: ...
-
-
-Numbers: TypeAlias = float | Sequence[float] | HasValues
+Numbers: TypeAlias = float | Sequence[float] | Tensor
 
 
 def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
@@ -25,28 +22,26 @@ def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
         TypeError: if it holds no numbers, or its numbers can't be read (a tensor on the meta
             device, or one that ``torch.func.vmap`` maps over).
     """
-    if hasattr(value, "tolist"):
-        try:
-            value = _read_tensor(value)
-        except RuntimeError as error:
-            raise TypeError(
-                f"{name} must have values that can be read, because the output size depends on "
-                f"them; got {type(value).__name__} without (a meta tensor, or mapped by vmap): "
-                f"pass plain numbers, or map over the input alone"
-            ) from error
+    if isinstance(value, Tensor):
+        value = _read(value, name)
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    numbers: Sequence[Any] = value if several else [value]  # type: ignore[assignment]
+    if not all(isinstance(number, Real) for number in numbers):
+        raise TypeError(f"{name} must be a number or one number per axis, got {value!r}")
+    floats = tuple(float(number) for number in numbers)
+    return floats if several else floats[0]
+
+
+def _read(tensor: Tensor, name: str) -> float | list[float]:
     try:
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            return tuple(float(v) for v in value)
-        return float(value)  # type: ignore[arg-type]  # what is not a number is told below
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number or one number per axis, got {value!r}") from error
-
-
-def _read_tensor(value: Any) -> Any:
-    # item() and not tolist(): inside torch.func.grad a tensor has values but no storage.
-    if getattr(value, "ndim", 0) == 1 and hasattr(value, "unbind"):
-        return [v.item() for v in value.unbind()]
-    return value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
+        # item() and not tolist(): inside torch.func.grad a tensor has values but no storage.
+        return [v.item() for v in tensor.unbind()] if tensor.ndim == 1 else tensor.item()
+    except RuntimeError as error:
+        raise TypeError(
+            f"{name} must have values that can be read, because the output size depends on them; "
+            f"got a tensor of shape {tuple(tensor.shape)} without (on the meta device, mapped by "
+            f"vmap, or of several dimensions): pass plain numbers, or map over the input alone"
+        ) from error
 
 
 def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
