@@ -1,6 +1,6 @@
 """How much longer `import diffstride` takes than `import torch`, each in a fresh process.
 
-    python -m benchmarks.import_time
+python -m benchmarks.import_time
 """
 
 import statistics

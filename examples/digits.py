@@ -1,25 +1,28 @@
 """Train a small network with two learnable strides on handwritten digits, and draw what it learned.
 
 The data are scikit-learn's 1797 digits, which come with the package: nothing is downloaded. They
-have 8×8 pixels and are enlarged to 32×32, so that their true resolution is known: 8 samples hold
-up to 4 cycles per image, and all but 1 % of the power of the enlarged images lies below that.
-Three convolutions read them, with a DiffStride2d between each two. Both layers start with a stride
-of 3 on each axis; from there on, strides are trained like any other weight, by the same loss.
+have 8×8 pixels and are shown at 32×32, so their true resolution is known: 8 samples can't hold more
+than 4 cycles per image, and all but 1 % of the power of the enlarged images lies below that. Each
+of two DiffStride2d layers starts with a stride of 3 on both axes; from there on its strides are
+trained like any other weight, by the same loss.
 
-It takes about half a minute on two cores and ends above 97 % on digits it was not trained on.
+It takes about half a minute and ends above 97 % on digits it was not trained on. Ctrl-C stops
+earlier, and draws what was learned by then.
 
-What to look at, in the lines printed for each epoch and then in runs/digits.png:
+What to look at, in the line printed for each epoch and then in the figure, runs/digits.png:
 
-- the strides leave their initial value, each axis of each layer by itself, and are no integers;
-- the sizes follow: an axis of N samples leaves its layer with ⌊N/S + 2R⌋, R being the smoothness;
-- the windows, which is how strides act: the larger the stride, the fewer frequencies pass.
+- strides leave their initial value, each axis of each layer by itself, and are no whole numbers;
+- sizes follow: an axis of N samples leaves its layer with ⌊N/S + 2R⌋, where R is the smoothness;
+- windows, through which strides act: the larger the stride, the fewer frequencies pass.
 """
 
 import argparse
+import copy
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -30,60 +33,50 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from diffstride import DiffStride2d, parameter_groups
-from diffstride.functional import output_size
+from diffstride.functional import window
 
 SIZE = (32, 32)
-BAND_LIMIT = 4  # cycles per image, from the 8 samples that the digits really have
-INITIAL_STRIDE = 3.0
-SMOOTHNESS = 2.0
+BAND_LIMIT = 4  # cycles per image: half of the 8 samples that the digits really have
 
 
 def load_data() -> list[Tensor]:
-    """Images to train on, images held out, and the labels of both."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     images = F.interpolate(images, size=SIZE, mode="bicubic")
     labels = torch.tensor(digits.target)
-    # The split is the same for every seed, so that accuracies can be compared.
+    # One split for all seeds, so that their accuracies can be compared.
     return train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
 
 
-def build_model() -> nn.Sequential:
-    def convolution(inputs: int, outputs: int) -> list[nn.Module]:
-        layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        return [layer, nn.BatchNorm2d(outputs), nn.ReLU()]
+def convolution(inputs: int, outputs: int) -> nn.Sequential:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU())
 
+
+def build_model(pools: list[DiffStride2d]) -> nn.Sequential:
     return nn.Sequential(
-        *convolution(1, 16),
-        DiffStride2d(INITIAL_STRIDE, smoothness=SMOOTHNESS),
-        *convolution(16, 32),
-        DiffStride2d(INITIAL_STRIDE, smoothness=SMOOTHNESS),
-        *convolution(32, 64),
-        nn.AdaptiveAvgPool2d(1),  # the size before it changes with the strides, after it it can't
+        convolution(1, 16),
+        pools[0],
+        convolution(16, 32),
+        pools[1],
+        convolution(32, 64),
+        nn.AdaptiveAvgPool2d(1),  # what comes in changes its size with the strides
         nn.Flatten(),
         nn.Linear(64, 10),
     )
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    model.eval()
-    return (model(images).argmax(1) == labels).float().mean().item()
-
-
 def train(model: nn.Module, pools: list[DiffStride2d], epochs: int, console: Console) -> Tensor:
-    """Train, and return the strides after every step: (steps + 1, layers, axes)."""
+    """Train, and return the strides before the first and after every step: (time, layer, axis)."""
     train_images, test_images, train_labels, test_labels = load_data()
-    loader = DataLoader(
-        TensorDataset(train_images, train_labels), batch_size=64, shuffle=True, drop_last=True
-    )
-    # Strides are far larger than weights, and so must be their steps.
-    groups = parameter_groups(model, lr=3e-3, weight_decay=0.01, stride_lr=0.02)
-    rates = [group["lr"] for group in groups]
-    optimiser = torch.optim.AdamW(groups)
+    dataset = TensorDataset(train_images, train_labels)
+    loader = DataLoader(dataset, batch_size=64, shuffle=True, drop_last=True)
     steps = epochs * len(loader)
-    # One rate per group: a single one would replace the strides' own.
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=rates, total_steps=steps)
+    # A stride has further to go than a weight: it gets a larger learning rate.
+    groups = parameter_groups(model, lr=3e-3, weight_decay=0.01, stride_lr=0.02)
+    rates = [group["lr"] for group in groups]  # a single maximum would hold for strides as well
+    optimiser = torch.optim.AdamW(groups)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=steps)
 
     history = [[pool.strides for pool in pools]]
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -99,67 +92,61 @@ def train(model: nn.Module, pools: list[DiffStride2d], epochs: int, console: Con
                     schedule.step()
                     history.append([pool.strides for pool in pools])
                     progress.advance(task)
-                correct = accuracy(model, test_images, test_labels)
-                strides = ", ".join(pair(pool.strides) for pool in pools)
-                console.print(f"epoch {epoch:2}  accuracy {correct:6.1%}  strides {strides}")
+                model.eval()
+                with torch.no_grad():
+                    accuracy = (model(test_images).argmax(1) == test_labels).float().mean()
+                strides = ", ".join(times(pool.strides, ".2f") for pool in pools)
+                console.print(f"epoch {epoch:2}  accuracy {accuracy:6.1%}  strides {strides}")
         except KeyboardInterrupt:
-            console.print("interrupted: this is what was learned so far")
+            console.print("interrupted: what follows was learned until now")
     return torch.tensor(history)
 
 
-def layer_sizes(strides: Tensor) -> list[tuple[int, ...]]:
-    """The size that each layer is given, then the one that leaves the last."""
+def times(numbers: Iterable[float], spec: str = "") -> str:
+    return " × ".join(format(number, spec) for number in numbers)
+
+
+def layer_sizes(pools: list[DiffStride2d]) -> list[tuple[int, ...]]:
+    """The size each layer is given, then the one the last returns; convolutions keep the size."""
     sizes = [SIZE]
-    for stride in strides:  # the convolutions between are padded and keep the size
-        sizes.append(output_size(sizes[-1], stride, smoothness=SMOOTHNESS))
+    for pool in pools:
+        sizes.append(pool.output_size(sizes[-1]))
     return sizes
 
 
-def show(history: Tensor, console: Console) -> None:
+def summarise(initial: list[DiffStride2d], learned: list[DiffStride2d]) -> Table:
     table = Table("layer", "initial strides", "learned strides", "size in → size out")
-    sizes = layer_sizes(history[-1])
-    for i, (initial, learned) in enumerate(zip(history[0], history[-1], strict=True)):
-        (h, w), (kept_h, kept_w) = sizes[i], sizes[i + 1]
-        table.add_row(str(i + 1), pair(initial), pair(learned), f"{h} × {w} → {kept_h} × {kept_w}")
-    console.print(table)
+    sizes = [times(size) for size in layer_sizes(learned)]
+    for i, layers in enumerate(zip(initial, learned, strict=True)):
+        strides = [times(layer.strides, ".2f") for layer in layers]
+        table.add_row(str(i + 1), *strides, f"{sizes[i]} → {sizes[i + 1]}")
+    return table
 
 
-def pair(strides: Iterable[float]) -> str:
-    return " × ".join(f"{stride:.2f}" for stride in strides)
-
-
-def draw(history: Tensor, output: Path) -> None:
-    colours = [["#08519c", "#6baed6"], ["#a63603", "#fd8d3c"]]  # a hue a layer, a shade an axis
-    axis_names = ["vertical", "horizontal"]
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
-    trajectories, *panels = figure.subplots(1, 3, width_ratios=[1.3, 1, 1])
+def draw(history: Tensor, initial: list[DiffStride2d], learned: list[DiffStride2d]) -> Figure:
+    figure = Figure(figsize=(13, 6), layout="constrained")
     figure.suptitle("Strides learned on 8×8 digits shown at 32×32, and the windows they make")
-
-    for i, panel in enumerate(panels):
-        for axis, (colour, name) in enumerate(zip(colours[i], axis_names, strict=True)):
-            trajectories.plot(history[:, i, axis], color=colour, label=f"layer {i + 1}, {name}")
-            for strides, style, when in [(history[0], "--", "before"), (history[-1], "-", "after")]:
-                size = layer_sizes(strides)[i][axis]
-                values = window(
-                    size, strides[i, axis], smoothness=SMOOTHNESS, offset=axis, crop=False
-                )
-                label = f"{name}, {when} (S = {strides[i, axis]:.2f})"
+    axes = figure.subplot_mosaic([["strides", "00", "10"], ["strides", "01", "11"]])
+    axes["strides"].set(title="Strides while training", xlabel="training step", ylabel="stride S")
+    colours = [["#08519c", "#6baed6"], ["#a63603", "#fd8d3c"]]  # a hue per layer
+    for i, layer in enumerate(learned):
+        for axis, name in enumerate(["vertical", "horizontal"]):
+            colour, label = colours[i][axis], f"layer {i + 1}, {name}"
+            axes["strides"].plot(history[:, i, axis], color=colour, label=label)
+            panel = axes[f"{i}{axis}"]
+            panel.axvline(BAND_LIMIT, color="gray", linestyle=":", label="band limit of the digits")
+            for pools, style, when in [(initial, "--", "before"), (learned, "-", "after")]:
+                size, stride = layer_sizes(pools)[i][axis], pools[i].strides[axis]
+                # By the paper's convention the last axis keeps one frequency more: offset 1.
+                values = window(size, stride, smoothness=layer.smoothness, offset=axis, crop=False)
+                label = f"{when}: S = {stride:.2f}, N = {size}"
                 panel.plot(values, style, color=colour, marker=".", label=label)
-        panel.axvline(BAND_LIMIT, color="gray", linestyle=":", label="band limit of the digits")
-        panel.set(title=f"Window of layer {i + 1}", xlabel="frequency (cycles per image)")
-        panel.set(xlim=(0, SIZE[0] // 2), ylabel="gain")
-        # Below the axes, where no line can run into it.
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=9)
-    trajectories.set(title="Strides while training", xlabel="training step", ylabel="stride")
-    trajectories.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False, fontsize=9
-    )
-    for panel in [trajectories, *panels]:
+            panel.set(title=f"Window of layer {i + 1}, {name}", xlim=(0, SIZE[axis] // 2))
+            panel.set(xlabel="frequency (cycles per image)", ylabel="gain")
+    for panel in axes.values():
         panel.grid(alpha=0.3)
-        panel.spines[["top", "right"]].set_visible(False)
-
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=150)
+        panel.legend(frameon=False)
+    return figure
 
 
 def main() -> None:
@@ -174,14 +161,14 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    # For a network this small, threads wait for each other longer than they work.
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # on tensors this small, threads wait longer than they work
     console = Console(highlight=False)
-    model = build_model()
-    pools = [layer for layer in model if isinstance(layer, DiffStride2d)]
-    history = train(model, pools, args.epochs, console)
-    show(history, console)
-    draw(history, args.output)
+    pools = [DiffStride2d(3.0, smoothness=2.0) for _ in range(2)]
+    initial = copy.deepcopy(pools)
+    history = train(build_model(pools), pools, args.epochs, console)
+    console.print(summarise(initial, pools))
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    draw(history, initial, pools).savefig(args.output, dpi=150)
     console.print(f"wrote {args.output}")
 
 
