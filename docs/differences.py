@@ -63,11 +63,19 @@ def effects() -> list[str]:
             elif (change := ((after - before).norm() / before.norm()).item()) > 1e-9:
                 changes.append(change)
         theirs, ours = QUIRKS[field.name]
-        by = f"{np.median(changes):.2g} / {max(changes):.2g}" if changes else "–"
         rows.append(
-            f"| {theirs} | {ours} | {len(changes)} of {len(cases)} | {by} | {other_sizes} |"
+            f"| {theirs} | {ours} | {len(changes)} of {len(cases)} | {spread(changes)} | "
+            f"{other_sizes} |"
         )
     return rows
+
+
+def spread(changes: list[float]) -> str:
+    if not changes:
+        return "–"
+    if max(changes) < 1e-6:  # rounding: its digits are those of the machine
+        return "below 1e-6"
+    return f"{np.median(changes):.2g} / {max(changes):.2g}"
 
 
 def stride_gradient(function, x: Tensor, *stride: float) -> str:

@@ -13,9 +13,10 @@ MATHS = (ROOT / "docs/maths.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(re.findall(r"`((?:core|layers|tools)\.[\w.]+)`", MATHS)))
-)
+NAMES = sorted(set(re.findall(r"`((?:core|layers|tools)\.[\w.]+)`", MATHS)))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_function_named_in_the_maths_exists(name):
     module, _, function = name.rpartition(".")
     assert getattr(importlib.import_module(f"diffstride.{module}"), function)
