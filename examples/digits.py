@@ -12,7 +12,7 @@ and then in the figure, runs/digits.png:
 - strides leave their initial value, each axis of each layer by itself, and are no whole numbers;
 - sizes follow: an axis of N samples leaves its layer with ⌊N/S + 2R⌋, where R is the smoothness;
 - windows, through which strides act: the larger the stride, the fewer frequencies pass. The first
-  layer passes more than those 4 cycles (a ReLU before it adds higher ones), the second about those.
+  layer passes more than those 4 cycles (a ReLU before it adds higher ones), the second hardly more.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    torch.set_num_threads(1)  # THREADS
+    torch.set_num_threads(1)  # sums, and so results, would depend on the number of cores
     console = Console(highlight=False)
     pools = [DiffStride2d(3.0, smoothness=2.0) for _ in range(2)]
     initial = copy.deepcopy(pools)
