@@ -2,8 +2,8 @@
 
 The data are scikit-learn's 1797 digits, which come with the package. They have 8×8 pixels and are
 shown at 32×32, so their true resolution is known: 8 samples can't hold more than 4 cycles per
-image, and only about 1 % of the enlarged images' power lies above. Each of two DiffStride2d layers
-starts with a stride of 3 on both axes, and its strides are trained with the weights.
+image. Each of two DiffStride2d layers starts with a stride of 3 on both axes, and its strides are
+trained with the weights.
 
 It takes about half a minute and ends above 97 % on digits it was not trained on. Ctrl-C stops
 earlier and draws what was learned by then. What to look at, in the line printed for each epoch
@@ -161,6 +161,8 @@ def main() -> None:
     add("--seed", type=int, default=0, help="of the weights and the order of images (%(default)s)")
     add("--output", type=Path, default=Path("runs/digits.png"), help="the figure (%(default)s)")
     args = parser.parse_args()
+    if args.epochs < 1:
+        parser.error(f"--epochs must be at least 1, got {args.epochs}")
 
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # sums, and so results, would depend on the number of cores

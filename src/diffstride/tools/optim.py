@@ -22,6 +22,9 @@ def parameter_groups(
         weight_decay: of the parameters that decay.
         stride_lr: the learning rate of strides, ``lr`` unless given.
 
+    A learning-rate schedule that takes one maximum for all groups would overrule ``stride_lr``:
+    give ``OneCycleLR`` a list, ``[group["lr"] for group in groups]``.
+
     Returns:
         Up to three groups, named ``"weights"``, ``"vectors"`` and ``"strides"``; none is empty and
         no parameter is in two. Parameters that need no gradient are left out.
