@@ -73,7 +73,7 @@ def draw_basis():
     kept, grid = 6, 200
     fine = basis.functions(grid, kept).numpy()
     coarse = basis.functions(kept, kept).numpy()
-    names = ["1", "cos 1", "cos 2", "cos 3 (alone)", "sin 1", "sin 2"]
+    names = ["1", "cos 1", "sin 1", "cos 2", "sin 2", "cos 3 (alone)"]
     figure, axes = plt.subplots(1, kept, figsize=(11, 1.9), sharey=True)
     for ax, name, wave, samples in zip(axes, names, fine, coarse, strict=True):
         ax.plot(np.arange(grid) / grid, wave, color=GREY)

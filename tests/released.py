@@ -133,11 +133,12 @@ def _resample(x: Tensor, mask: Tensor, kept: list[int], quirks: Quirks) -> Tenso
     spectrum = (spectrum * mask)[..., :columns]
     spectrum = _select_rows(height, new_height, quirks) @ spectrum
     spectrum = _full_dft(new_height).conj() @ spectrum / new_height
-    functions = basis.functions(new_width, new_width)
-    cosines, sines = functions[:columns], functions[columns:]
-    counted = basis.multiplicities(new_width)[:columns, None] / new_width
-    y = spectrum.real @ (counted * cosines)
-    y = y - spectrum.imag[..., 1 : len(sines) + 1] @ (2 / new_width * sines)
+    waves = _half_dft(new_width)
+    counted = torch.full((columns, 1), 2.0, dtype=torch.float64)
+    counted[0] = 1
+    if new_width % 2 == 0:
+        counted[-1] = 1
+    y = (spectrum @ (waves.conj() * counted / new_width)).real
     return y if quirks.gain else y * math.sqrt(new_height * new_width / (height * width))
 
 
@@ -157,8 +158,9 @@ def _select_rows(height: int, kept: int, quirks: Quirks) -> Tensor:
 def _half_dft(n: int) -> Tensor:
     """The DFT at the frequencies 0 … ⌊N/2⌋."""
     functions = basis.functions(n, n)
-    cosines, sines = functions[: n // 2 + 1], torch.zeros(n // 2 + 1, n, dtype=torch.float64)
-    sines[1 : (n + 1) // 2] = functions[n // 2 + 1 :]
+    cosines = torch.cat([functions[:1], functions[1::2]])
+    sines = torch.zeros_like(cosines)
+    sines[1 : (n + 1) // 2] = functions[2::2]
     return torch.complex(cosines, -sines)
 
 

@@ -2,66 +2,59 @@
 
 The M lowest real Fourier functions of an axis are, in this order everywhere,
 
-    1, cos 1, …, cos ⌊M/2⌋, sin 1, …, sin ⌊(M−1)/2⌋
+    1, cos 1, sin 1, cos 2, sin 2, …
 
-so an even M ends its cosines with the lone one of the Nyquist frequency M/2, which has no sine.
-E (M×N) takes samples to coefficients on the N-point grid, D (M×M) takes coefficients to samples on
-the M-point grid, and D·E is the identity for M = N.
+so that what belongs to neighbouring frequencies lies together. An even M ends with the lone cosine
+of the Nyquist frequency M/2, whose sine is 0 on M points. E (M×N) takes samples to coefficients on
+the N-point grid, D (M×M) takes coefficients to samples on the M-point grid, and D·E is the identity
+for M = N.
 """
 
 import math
 import threading
 from collections import OrderedDict
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 
-class Basis(Protocol):
-    """One axis' way between samples and coefficients: E, Eᵀ, D, Dᵀ along ``dim`` (negative)."""
-
-    def analyse(self, x: Tensor, dim: int) -> Tensor: ...
-    def analyse_adjoint(self, z: Tensor, dim: int) -> Tensor: ...
-    def synthesise(self, z: Tensor, dim: int) -> Tensor: ...
-    def synthesise_adjoint(self, y: Tensor, dim: int) -> Tensor: ...
-
-
 class MatrixBasis:
-    """E and D as matrices; each map is one matrix product."""
+    """E and D of one axis in the precision and on the device of the data."""
 
     def __init__(self, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> None:
         self.analysis, self.synthesis = _cache.matrices(size, kept, dtype, device)
 
-    def analyse(self, x: Tensor, dim: int) -> Tensor:
-        return _along(self.analysis, x, dim)
 
-    def analyse_adjoint(self, z: Tensor, dim: int) -> Tensor:
-        return _along(self.analysis.mT, z, dim)
+def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Tensor:
+    """The matrix applied to one axis (negative) of ``x``, the others untouched.
 
-    def synthesise(self, z: Tensor, dim: int) -> Tensor:
-        return _along(self.synthesis, z, dim)
-
-    def synthesise_adjoint(self, y: Tensor, dim: int) -> Tensor:
-        return _along(self.synthesis.mT, y, dim)
-
-
-def _along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
-    """The matrix applied to one axis of ``x``, the others untouched."""
+    >>> along(torch.ones(1, 3), torch.ones(2, 3, 4), dim=-2).shape
+    torch.Size([2, 1, 4])
+    """
     if dim == -1:
-        return x @ matrix.mT
+        return torch.matmul(x, matrix.mT, out=out)
     shape = (*x.shape[:dim], matrix.shape[0], *x.shape[dim + 1 :])
-    return (matrix @ x.flatten(dim + 1)).reshape(shape)
+    flat = None if out is None else out.flatten(dim + 1)
+    return torch.matmul(matrix, x.flatten(dim + 1), out=flat).reshape(shape)
 
 
 def frequencies(kept: int, device: torch.device | str = "cpu") -> Tensor:
     """The frequency of each of the M basis functions, as integers.
 
     >>> frequencies(6)
-    tensor([0, 1, 2, 3, 1, 2])
+    tensor([0, 1, 1, 2, 2, 3])
     """
-    cosines = torch.arange(kept // 2 + 1, device=device)
-    return torch.cat([cosines, cosines[1 : (kept + 1) // 2]])
+    return torch.arange(1, kept + 1, device=device) // 2
+
+
+def rows(ramp: range, kept: int) -> tuple[int, int]:
+    """Where the basis functions of a range of frequencies lie: their first, and how many.
+
+    >>> rows(range(1, 3), kept=6), rows(range(2, 4), kept=6), rows(range(0, 1), kept=6)
+    ((1, 4), (3, 3), (0, 1))
+    """
+    first = min(kept, max(0, 2 * ramp.start - 1))
+    return first, max(0, min(kept, 2 * ramp.stop - 1) - first)
 
 
 def multiplicities(kept: int) -> Tensor:
@@ -77,8 +70,9 @@ def functions(grid: int, kept: int) -> Tensor:
     """
     phase = torch.outer(frequencies(kept), torch.arange(grid, device="cpu")) % grid
     angle = phase.to(torch.float64) * (2 * math.pi / grid)
-    cosines = kept // 2 + 1
-    return torch.cat([angle[:cosines].cos(), angle[cosines:].sin()])
+    waves = angle.cos()
+    waves[2::2] = angle[2::2].sin()
+    return waves
 
 
 def matrices(size: int, kept: int) -> tuple[Tensor, Tensor]:

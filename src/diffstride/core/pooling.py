@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from diffstride.core import arguments, basis, operator, sizes
-from diffstride.core.fft import FFTBasis
-from diffstride.core.window import half_window, window_dtype
+from diffstride.core import arguments, basis, fft, operator, sizes
+from diffstride.core.window import half_window, ramp_range, window_dtype
 
 # A matrix product costs the kept length per sample, an FFT hardly depends on it. This is about
 # where they cross on a CPU.
@@ -79,7 +78,15 @@ def diff_stride(
         half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
         for n, m, s, offset in zip(size, kept, strides, offsets, strict=True)
     ]
-    return _filter(x, kept if crop else size, windows, norm=norm, path=path)
+    if not crop:
+        kept = size
+    ramps = [
+        ramp_range(n, m // 2, s, smoothness, offset)
+        for n, m, s, offset in zip(
+            size, kept, arguments.per_axis(numbers, axes, "stride"), offsets, strict=True
+        )
+    ]
+    return _filter(x, kept, windows, ramps, norm=norm, path=path)
 
 
 def spectral_pool(
@@ -115,7 +122,7 @@ def spectral_pool(
     kept = sizes.pooled_size(x.shape[-axes:], stride, output_size)
     dtype = window_dtype(x.device)
     windows = [torch.ones(m // 2 + 1, dtype=dtype, device=x.device) for m in kept]
-    return _filter(x, kept, windows, norm=norm, path=path)
+    return _filter(x, kept, windows, [range(0)] * axes, norm=norm, path=path)
 
 
 def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> int:
@@ -142,7 +149,13 @@ def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> i
 
 
 def _filter(
-    x: Tensor, kept: Sequence[int], windows: Sequence[Tensor], *, norm: str, path: str
+    x: Tensor,
+    kept: Sequence[int],
+    windows: Sequence[Tensor],
+    ramps: Sequence[range],
+    *,
+    norm: str,
+    path: str,
 ) -> Tensor:
     """Resample the last axes of ``x`` to ``kept`` samples, weighted by the windows."""
     arguments.check_choice(norm, arguments.NORMS, "norm")
@@ -151,25 +164,34 @@ def _filter(
     size = x.shape[-axes:]
     # Half precision has neither the range nor the digits for a spectrum.
     work = x if x.dtype == torch.float64 else x.to(torch.float32)
-    bases = [_basis(n, m, work, path) for n, m in zip(size, kept, strict=True)]
     weights = [
-        (w[basis.frequencies(m, w.device)] * sizes.scale(n, m, norm)).to(work.dtype)
-        for n, m, w in zip(size, kept, windows, strict=True)
+        (window * sizes.scale(n, m, norm)).to(work.dtype)
+        for n, m, window in zip(size, kept, windows, strict=True)
     ]
+    channels_last = _is_channels_last(x, axes)
+    if channels_last:
+        work = work.movedim(1, -1)
+    dims = range(-axes, 0) if not channels_last else range(-axes - 1, -1)
+    short = [i for i in range(axes) if not _by_fft(kept[i], path)]
+    for i in range(axes):
+        if i not in short:
+            work = fft.apply(work, dims[i], kept[i], weights[i])
+    if short:
+        work = operator.apply(
+            work,
+            [dims[i] for i in short],
+            [basis.MatrixBasis(size[i], kept[i], work.dtype, x.device) for i in short],
+            [weights[i][basis.frequencies(kept[i], x.device)] for i in short],
+            [ramps[i] for i in short],
+        )
     # contiguous: an FFT along an inner axis leaves its result in an order of its own.
-    if _is_channels_last(x, axes):
-        y = operator.apply(work.movedim(1, -1), range(-axes - 1, -1), bases, weights)
-        y = y.contiguous().movedim(-1, 1)
-    else:
-        y = operator.apply(work, range(-axes, 0), bases, weights).contiguous()
-    return y.to(x.dtype)
+    work = work.contiguous()
+    return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
 
-def _basis(size: int, kept: int, x: Tensor, path: str) -> basis.Basis:
+def _by_fft(kept: int, path: str) -> bool:
     """The one place that chooses between matrices and FFT."""
-    if path == "fft" or (path == "auto" and kept > LONGEST_MATRIX_AXIS):
-        return FFTBasis(size, kept)
-    return basis.MatrixBasis(size, kept, x.dtype, x.device)
+    return path == "fft" or (path == "auto" and kept > LONGEST_MATRIX_AXIS)
 
 
 def _is_channels_last(x: Tensor, axes: int) -> bool:

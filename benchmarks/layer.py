@@ -1,0 +1,76 @@
+"""The layer against other ways to halve an image: times, forward and backward.
+
+    python -m benchmarks.layer [--quick]
+
+Training is forward, then backward to the input and, where there is one, to the stride. Eval is
+forward alone without gradients. Figures are times relative to ours: 3 means three times slower.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks import contenders, harness
+from diffstride import DiffStride2d
+
+SHAPES = [
+    (64, 64, 32, 32),
+    (64, 128, 24, 24),
+    (64, 64, 64, 100),
+    (16, 64, 112, 112),
+    (8, 64, 224, 224),
+]
+
+
+def training(layer: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
+    gradient = torch.randn_like(layer(x))
+    parameters = [p for p in layer.parameters()] if isinstance(layer, torch.nn.Module) else []
+
+    def step() -> None:
+        x.grad = None
+        for parameter in parameters:
+            parameter.grad = None
+        layer(x).backward(gradient)
+
+    return step
+
+
+def evaluation(layer: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
+    def step() -> None:
+        with torch.no_grad():
+            layer(x)
+
+    return step
+
+
+def main() -> None:
+    options = harness.arguments(__doc__)
+    rows = []
+    for shape in SHAPES[:2] if options.quick else SHAPES:
+        x = torch.randn(shape, requires_grad=True)
+        channels = shape[1]
+        layers = {
+            "diffstride": DiffStride2d(2.0),
+            "textbook": contenders.TextbookFFT(2.0),
+            "avg_pool": contenders.average_pool,
+            "strided conv": contenders.strided_convolution(channels),
+            "blur pool": contenders.BlurPool(channels),
+            "interpolate": contenders.interpolate,
+        }
+        for mode, make in (("training", training), ("eval", evaluation)):
+            if mode == "eval":
+                layers["diffstride"].eval()
+            times = harness.interleaved(
+                {name: make(layer, x) for name, layer in layers.items()}, options.rounds
+            )
+            ours = times["diffstride"]
+            row = {"shape": "×".join(map(str, shape)), "mode": mode, "ours ms": 1e3 * ours}
+            row |= {name: t / ours for name, t in times.items() if name != "diffstride"}
+            row["ours / avg_pool"] = ours / times["avg_pool"]
+            rows.append(row)
+    harness.report("layer", rows, options, "float32, S = 2, R = 4; contenders: time / ours")
+
+
+if __name__ == "__main__":
+    main()
