@@ -1,6 +1,7 @@
 """Downsampling with a stride that can be learned, and its fixed counterpart: plan, then run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -64,29 +65,18 @@ def diff_stride(
     >>> diff_stride(x, 3.1, smoothness=1.0, norm="forward").mean()
     tensor(1.)
     """
-    arguments.check_smoothness(smoothness)
-    arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
     numbers = arguments.to_numbers(stride, "stride")
     axes = _spatial_axes(x, numbers, "stride")
-    size = tuple(x.shape[-axes:])
-    kept = sizes.output_size(size, numbers, smoothness=smoothness)
-    if not isinstance(stride, Tensor):
-        stride = torch.tensor(numbers, dtype=window_dtype(x.device), device=x.device)
-    strides = stride.to(x.device).expand(axes).unbind()
-    offsets = sizes.offsets(axes, convention)
-    windows = [
-        half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
-        for n, m, s, offset in zip(size, kept, strides, offsets, strict=True)
-    ]
-    if not crop:
-        kept = size
-    ramps = [
-        ramp_range(n, m // 2, s, smoothness, offset)
-        for n, m, s, offset in zip(
-            size, kept, arguments.per_axis(numbers, axes, "stride"), offsets, strict=True
-        )
-    ]
-    return _filter(x, kept, windows, ramps, norm=norm, path=path)
+    plans = plan(
+        x.shape[-axes:],
+        stride,
+        smoothness=smoothness,
+        crop=crop,
+        norm=norm,
+        convention=convention,
+        device=x.device,
+    )
+    return resample(x, plans, path=path)
 
 
 def spectral_pool(
@@ -119,10 +109,13 @@ def spectral_pool(
     """
     name, given = arguments.one_given(stride, output_size)
     axes = _spatial_axes(x, arguments.to_numbers(given, name), name)
-    kept = sizes.pooled_size(x.shape[-axes:], stride, output_size)
-    dtype = window_dtype(x.device)
-    windows = [torch.ones(m // 2 + 1, dtype=dtype, device=x.device) for m in kept]
-    return _filter(x, kept, windows, [range(0)] * axes, norm=norm, path=path)
+    arguments.check_choice(norm, arguments.NORMS, "norm")
+    size = x.shape[-axes:]
+    plans = []
+    for n, m in zip(size, sizes.pooled_size(size, stride, output_size), strict=True):
+        ones = torch.ones(m // 2 + 1, dtype=window_dtype(x.device), device=x.device)
+        plans.append(AxisPlan(n, m, ones * sizes.scale(n, m, norm), range(0)))
+    return resample(x, plans, path=path)
 
 
 def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> int:
@@ -148,50 +141,78 @@ def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> i
     return axes
 
 
-def _filter(
-    x: Tensor,
-    kept: Sequence[int],
-    windows: Sequence[Tensor],
-    ramps: Sequence[range],
+@dataclass(frozen=True)
+class AxisPlan:
+    """What happens to one axis: N samples become M, each frequency 0 … ⌊M/2⌋ with its weight."""
+
+    size: int
+    kept: int
+    weights: Tensor
+    ramp: range
+    """The frequencies whose weight may move with the stride."""
+
+
+def plan(
+    size: Sequence[int],
+    stride: float | Sequence[float] | Tensor,
     *,
+    smoothness: float,
+    crop: bool,
     norm: str,
-    path: str,
-) -> Tensor:
-    """Resample the last axes of ``x`` to ``kept`` samples, weighted by the windows."""
+    convention: str,
+    device: torch.device,
+) -> list[AxisPlan]:
+    """The plan of each axis for a stride that may be learned."""
     arguments.check_choice(norm, arguments.NORMS, "norm")
+    arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
+    axes = len(size)
+    numbers = arguments.per_axis(stride, axes, "stride")
+    kept = sizes.output_size(size, numbers, smoothness=smoothness)
+    if not isinstance(stride, Tensor):
+        stride = torch.tensor(numbers, dtype=window_dtype(device), device=device)
+    strides = stride.to(device).expand(axes).unbind()
+    plans = []
+    for n, m, s, number, offset in zip(
+        size, kept, strides, numbers, sizes.offsets(axes, convention), strict=True
+    ):
+        window = half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
+        length = m if crop else n
+        ramp = ramp_range(n, length // 2, number, smoothness, offset)
+        plans.append(AxisPlan(n, length, window * sizes.scale(n, length, norm), ramp))
+    return plans
+
+
+def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto") -> Tensor:
+    """Carry out the plan of each of the last axes of ``x``; one without a plan stays as it is."""
     arguments.check_choice(path, arguments.PATHS, "path")
-    axes = len(kept)
-    size = x.shape[-axes:]
+    axes = len(plans)
     # Half precision has neither the range nor the digits for a spectrum.
     work = x if x.dtype == torch.float64 else x.to(torch.float32)
-    weights = [
-        (window * sizes.scale(n, m, norm)).to(work.dtype)
-        for n, m, window in zip(size, kept, windows, strict=True)
-    ]
     channels_last = _is_channels_last(x, axes)
     if channels_last:
         work = work.movedim(1, -1)
-    dims = range(-axes, 0) if not channels_last else range(-axes - 1, -1)
-    short = [i for i in range(axes) if not _by_fft(kept[i], path)]
-    for i in range(axes):
-        if i not in short:
-            work = fft.apply(work, dims[i], kept[i], weights[i])
+    first = -axes - 1 if channels_last else -axes
+    planned = [(first + i, axis) for i, axis in enumerate(plans) if axis is not None]
+    short = [(dim, axis) for dim, axis in planned if not _by_fft(axis, path)]
+    for dim, axis in planned:
+        if _by_fft(axis, path):
+            work = fft.apply(work, dim, axis.kept, axis.weights.to(work.dtype))
     if short:
         work = operator.apply(
             work,
-            [dims[i] for i in short],
-            [basis.MatrixBasis(size[i], kept[i], work.dtype, x.device) for i in short],
-            [weights[i][basis.frequencies(kept[i], x.device)] for i in short],
-            [ramps[i] for i in short],
+            [dim for dim, _ in short],
+            [basis.MatrixBasis(a.size, a.kept, work.dtype, work.device) for _, a in short],
+            [a.weights[basis.frequencies(a.kept, x.device)].to(work.dtype) for _, a in short],
+            [a.ramp for _, a in short],
         )
     # contiguous: an FFT along an inner axis leaves its result in an order of its own.
     work = work.contiguous()
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
 
-def _by_fft(kept: int, path: str) -> bool:
+def _by_fft(axis: AxisPlan, path: str) -> bool:
     """The one place that chooses between matrices and FFT."""
-    return path == "fft" or (path == "auto" and kept > LONGEST_MATRIX_AXIS)
+    return path == "fft" or (path == "auto" and axis.kept > LONGEST_MATRIX_AXIS)
 
 
 def _is_channels_last(x: Tensor, axes: int) -> bool:
