@@ -4,6 +4,9 @@ from diffstride import functional as functional
 from diffstride.layers import DiffStride1d as DiffStride1d
 from diffstride.layers import DiffStride2d as DiffStride2d
 from diffstride.layers import DiffStride3d as DiffStride3d
+from diffstride.layers import DiffStrideConv1d as DiffStrideConv1d
+from diffstride.layers import DiffStrideConv2d as DiffStrideConv2d
+from diffstride.layers import DiffStrideConv3d as DiffStrideConv3d
 from diffstride.layers import SpectralPool1d as SpectralPool1d
 from diffstride.layers import SpectralPool2d as SpectralPool2d
 from diffstride.layers import SpectralPool3d as SpectralPool3d

@@ -114,7 +114,8 @@ def spectral_pool(
     plans = []
     for n, m in zip(size, sizes.pooled_size(size, stride, output_size), strict=True):
         ones = torch.ones(m // 2 + 1, dtype=window_dtype(x.device), device=x.device)
-        plans.append(AxisPlan(n, m, ones * sizes.scale(n, m, norm), range(0)))
+        scale = sizes.scale(n, m, norm)
+        plans.append(AxisPlan(n, m, ones * scale, ramp=range(0), gain=scale * n / m))
     return resample(x, plans, path=path)
 
 
@@ -150,6 +151,8 @@ class AxisPlan:
     weights: Tensor
     ramp: range
     """The frequencies whose weight may move with the stride."""
+    gain: float
+    """What a constant is multiplied by."""
 
 
 def plan(
@@ -178,7 +181,8 @@ def plan(
         window = half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
         length = m if crop else n
         ramp = ramp_range(n, length // 2, number, smoothness, offset)
-        plans.append(AxisPlan(n, length, window * sizes.scale(n, length, norm), ramp))
+        scale = sizes.scale(n, length, norm)
+        plans.append(AxisPlan(n, length, window * scale, ramp, gain=scale * n / length))
     return plans
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -96,21 +96,21 @@ class DiffStrideNd(nn.Module):
         return sizes.output_size(spatial, self.strides, smoothness=self.smoothness, crop=self.crop)
 
     def forward(self, x: Tensor) -> Tensor:
-        return diff_stride(
-            x,
-            self.strides if self.stride.is_meta else self._stride_in_range(),
-            smoothness=self.smoothness,
-            crop=self.crop,
-            norm=self.norm,
-            convention=self.convention,
-            path=self.path,
-        )
+        return diff_stride(x, self.stride_in_use(), **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the layer passes to its function besides the stride."""
+        names = ("smoothness", "crop", "norm", "convention", "path")
+        return {name: getattr(self, name) for name in names}
 
     def _clamped(self) -> Tensor:
         return self.stride.detach().clamp(self.min_stride, self.max_stride)
 
-    def _stride_in_range(self) -> Tensor:
-        """The stride to use, one per axis; in training mode the parameter is projected as well."""
+    def stride_in_use(self) -> Tensor | tuple[float, ...]:
+        """The stride to use, one per axis; in training mode the parameter is projected first."""
+        if self.stride.is_meta:
+            return self.strides
         clamped = self._clamped()
         if arguments.to_numbers(clamped, "stride") == arguments.to_numbers(self.stride, "stride"):
             # Not written without need: a write between the two branches that share a layer would

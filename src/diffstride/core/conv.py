@@ -1,0 +1,230 @@
+"""Convolution followed by downsampling with a learnable stride, in the cheapest exact order.
+
+Downsampling an axis is linear and does not touch the others. So it commutes with a convolution
+that does not extend along it, a 1×1 convolution or a 1×3 along its height, and is done before:
+what follows is smaller. And with circular padding a convolution is a product on the spectrum, of
+which only the frequencies that are kept need computing.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from diffstride.core import arguments, fft
+from diffstride.core.pooling import AxisPlan, plan, resample
+
+ORDERS = ("auto", "after", "before", "spectral")
+_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+def diff_stride_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: float | Sequence[float] | Tensor,
+    *,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    padding_mode: str = "zeros",
+    smoothness: float = 4.0,
+    crop: bool = True,
+    norm: str = "ortho",
+    convention: str = "paper",
+    path: str = "auto",
+    order: str = "auto",
+) -> Tensor:
+    """``diff_stride(conv(x, weight, bias), stride)``, without a stride in the convolution.
+
+    Args:
+        x: (batch, channels, *spatial) or (channels, *spatial).
+        weight, bias, padding, dilation, groups, padding_mode: as for ``torch.nn.ConvNd``.
+        stride, smoothness, crop, norm, convention, path: as for :func:`diff_stride`.
+        order: ``"after"`` convolves, then downsamples. ``"before"`` downsamples the axes along
+            which the kernel has size 1 first. ``"spectral"`` convolves on the kept frequencies,
+            for circular padding that keeps the size. ``"auto"`` takes the cheapest that applies.
+            The numbers are the same.
+
+    >>> x, weight = torch.rand(2, 3, 16, 16), torch.rand(8, 3, 1, 1)
+    >>> diff_stride_conv(x, weight, None, 2.0, smoothness=1.0).shape
+    torch.Size([2, 8, 10, 10])
+    """
+    axes = weight.ndim - 2
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ValueError(
+            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
+            f"spatial axes, as many as the kernel has; got {x.ndim} dimensions of shape "
+            f"{tuple(x.shape)}"
+        )
+    arguments.check_choice(order, ORDERS, "order")
+    unbatched = x.ndim == axes + 1
+    if unbatched:
+        x = x[None]
+    kernel = weight.shape[2:]
+    spread = _whole(dilation, axes, "dilation")
+    pads = _pads(padding, kernel, spread)
+    size = [
+        n + sum(pad) - d * (k - 1)
+        for n, pad, k, d in zip(x.shape[2:], pads, kernel, spread, strict=True)
+    ]
+    plans = plan(
+        size,
+        stride,
+        smoothness=smoothness,
+        crop=crop,
+        norm=norm,
+        convention=convention,
+        device=x.device,
+    )
+    pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
+    circular = padding_mode == "circular" and list(x.shape[2:]) == size
+    if order == "auto":
+        order = _cheapest(x.shape[1], weight, plans, pointwise, circular)
+    if order == "spectral":
+        if not circular:
+            raise ValueError(
+                f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
+                f"size; got {padding_mode!r} and {tuple(x.shape[2:])} to {tuple(size)}"
+            )
+        starts = [before for before, _ in pads]
+        y = _spectral(x, weight, bias, plans, starts, spread, groups)
+    else:
+        may_come_first = pointwise if order == "before" else [False] * axes
+        early = [p if first else None for p, first in zip(plans, may_come_first, strict=True)]
+        late = [None if e else p for p, e in zip(plans, early, strict=True)]
+        if any(early):
+            x = resample(x, early, path=path)
+            if bias is not None:  # downsampled after, a constant would have grown
+                bias = bias * math.prod(p.gain for p in early if p)
+        y = _convolve(x, weight, bias, pads, spread, groups, padding_mode)
+        if any(late):
+            y = resample(y, late, path=path)
+    return y[0] if unbatched else y
+
+
+def _whole(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in arguments.per_axis(value, axes, name))
+
+
+def _pads(
+    padding: int | Sequence[int] | str, kernel: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
+    """How many samples are added before and after each axis."""
+    if isinstance(padding, str):
+        arguments.check_choice(padding, ("same", "valid"), "padding")
+        total = [
+            d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, dilation, strict=True)
+        ]
+        return [(t // 2, t - t // 2) for t in total]
+    return [(p, p) for p in _whole(padding, len(kernel), "padding")]
+
+
+def _convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    pads: list[tuple[int, int]],
+    dilation: tuple[int, ...],
+    groups: int,
+    padding_mode: str,
+) -> Tensor:
+    convolution = _CONVOLUTIONS[len(pads)]
+    if padding_mode == "zeros" and all(before == after for before, after in pads):
+        inner = [before for before, _ in pads]
+    else:
+        inner = [0] * len(pads)
+        if any(sum(pad) for pad in pads):
+            # F.pad counts axes from the last.
+            flat = [amount for pad in reversed(pads) for amount in pad]
+            x = F.pad(x, flat, mode="constant" if padding_mode == "zeros" else padding_mode)
+    y: Tensor = convolution(x, weight, bias, 1, inner, dilation, groups)
+    return y
+
+
+def _cheapest(
+    channels: int,
+    weight: Tensor,
+    plans: list[AxisPlan],
+    pointwise: list[bool],
+    circular: bool,
+) -> str:
+    """The order with the fewest multiply-accumulates per example, of those that apply."""
+    outputs, per_group, *kernel = weight.shape
+    taps = math.prod(kernel) * per_group * outputs
+    full = [p.size for p in plans]
+    kept = [p.kept for p in plans]
+    early = [m if is_point else n for n, m, is_point in zip(full, kept, pointwise, strict=True)]
+    costs = {
+        "after": math.prod(full) * taps + outputs * _transform(full, kept),
+        "before": channels * _transform(full, early)
+        + math.prod(early) * taps
+        + outputs * _transform(early, kept),
+    }
+    if circular:
+        # A complex product is four real ones, on half of the frequencies.
+        costs["spectral"] = (
+            2 * math.prod(kept) * per_group * outputs
+            + channels * _transform(full, kept)
+            + outputs * _transform(kept, kept)
+        )
+    return min(costs, key=lambda name: costs[name])
+
+
+def _transform(size: Sequence[int], kept: Sequence[int]) -> int:
+    """Multiply-accumulates to take one map from one size to another, axis by axis."""
+    total, current = 0, list(size)
+    for i, (n, m) in enumerate(zip(size, kept, strict=True)):
+        if n != m:
+            total += math.prod(current) * m
+            current[i] = m
+    return total
+
+
+def _spectral(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plans: list[AxisPlan],
+    starts: list[int],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Tensor:
+    """Circular convolution on the kept frequencies, each with the weight of its window."""
+    work = torch.float64 if x.dtype == torch.float64 else torch.float32
+    kept = [p.kept for p in plans]
+    kernel = _kernel_spectrum(weight.to(work), plans, starts, dilation)
+    for i, p in enumerate(plans):
+        f = fft.signed_frequencies(p.kept, half=i == len(plans) - 1, device=x.device)
+        column = p.weights[f.abs()].to(work).reshape(-1, *[1] * (len(plans) - 1 - i))
+        kernel = kernel * column
+    spectrum = fft.truncated_spectrum(x.to(work), kept)
+    batch, _, *frequencies = spectrum.shape
+    product = torch.einsum(
+        "bgif,goif->bgof",
+        spectrum.reshape(batch, groups, kernel.shape[1], -1),
+        kernel.reshape(groups, -1, kernel.shape[1], math.prod(frequencies)),
+    )
+    y = fft.from_truncated_spectrum(product.reshape(batch, -1, *frequencies), kept)
+    if bias is not None:
+        gain = math.prod(p.gain for p in plans)
+        y = y + (bias.to(work) * gain).reshape(-1, *[1] * len(plans))
+    return y.to(x.dtype)
+
+
+def _kernel_spectrum(
+    weight: Tensor, plans: list[AxisPlan], starts: list[int], dilation: tuple[int, ...]
+) -> Tensor:
+    """Σ_j w[j] · exp(2πi f (d·j − p) / N) for the kept frequencies, axis by axis."""
+    spectrum = weight.to(weight.dtype.to_complex())
+    for i, (p, start, d) in enumerate(zip(plans, starts, dilation, strict=True)):
+        f = fft.signed_frequencies(p.kept, half=i == len(plans) - 1, device=weight.device)
+        positions = d * torch.arange(weight.shape[2 + i], device=weight.device) - start
+        # The phase is reduced in integers, as in the basis.
+        angle = (torch.outer(positions, f) % p.size).to(weight.dtype) * (2 * math.pi / p.size)
+        phases = torch.polar(torch.ones_like(angle), angle)
+        spectrum = torch.tensordot(spectrum, phases, dims=([2], [0]))
+    return spectrum

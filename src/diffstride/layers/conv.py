@@ -1,0 +1,148 @@
+"""Convolutions with a learnable stride, as drop-ins for ``torch.nn.ConvNd``."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from diffstride.core import arguments
+from diffstride.core.conv import ORDERS, diff_stride_conv
+from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
+
+
+class DiffStrideConvNd(nn.Module):
+    """Convolution without a stride, then :class:`DiffStrideNd`, in the cheapest exact order."""
+
+    convolution: ClassVar[type[nn.Conv1d] | type[nn.Conv2d] | type[nn.Conv3d]]
+    downsampling: ClassVar[type[DiffStrideNd]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: float | Sequence[float] = 2.0,
+        padding: int | Sequence[int] | str = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        order: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **downsampling: Any,
+    ) -> None:
+        super().__init__()
+        # Checked, initialised and described by torch itself, then taken over.
+        make: Any = self.convolution
+        convolution = make(
+            in_channels,
+            out_channels,
+            kernel_size,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            padding_mode=padding_mode,
+            device=device,
+            dtype=dtype,
+        )
+        arguments.check_choice(order, ORDERS, "order")
+        self._description: str = convolution.extra_repr()
+        self.kernel_size = convolution.kernel_size
+        self.padding = convolution.padding
+        self.dilation = convolution.dilation
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self.order = order
+        self.weight: nn.Parameter = convolution.weight
+        self.bias: nn.Parameter | None = convolution.bias
+        self.downsample = self.downsampling(stride, device=device, dtype=dtype, **downsampling)
+
+    @property
+    def stride(self) -> nn.Parameter:
+        """The parameter, with one element per axis, or one in all when shared."""
+        return self.downsample.stride
+
+    @property
+    def strides(self) -> tuple[float, ...]:
+        """The strides in use, one per axis."""
+        return self.downsample.strides
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer = self.downsample
+        return diff_stride_conv(
+            x,
+            self.weight,
+            self.bias,
+            layer.stride_in_use(),
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            padding_mode=self.padding_mode,
+            order=self.order,
+            **layer.options,
+        )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A convolution with a fixed stride has none in its state: this layer keeps its own.
+        state_dict.setdefault(f"{prefix}downsample.stride", self.downsample.stride.detach())
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        return self._description.replace(f", stride={(1,) * self.downsample.axes}", "")
+
+
+class DiffStrideConv1d(DiffStrideConvNd):
+    """``nn.Conv1d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
+
+    >>> DiffStrideConv1d(2, 4, 5, stride=4.0, padding=2)(torch.rand(8, 2, 100)).shape
+    torch.Size([8, 4, 33])
+    """
+
+    convolution = nn.Conv1d
+    downsampling = DiffStride1d
+
+
+class DiffStrideConv2d(DiffStrideConvNd):
+    """``nn.Conv2d`` whose stride is learned: the convolution without a stride, then DiffStride.
+
+    The order in which it is computed is the cheapest that gives the same numbers, see
+    :func:`diffstride.functional.diff_stride_conv`. The state dict of an ``nn.Conv2d`` loads.
+
+    Args:
+        in_channels, out_channels, kernel_size, padding, dilation, groups, bias, padding_mode:
+            as for ``nn.Conv2d``.
+        stride: the initial stride, one number or one per axis, at least 1.
+        order: ``"auto"``, ``"after"``, ``"before"`` or ``"spectral"``: how, not what.
+        downsampling: every other argument of :class:`DiffStride2d`.
+
+    Attributes:
+        weight, bias: as in ``nn.Conv2d``.
+        downsample: the :class:`DiffStride2d` that holds the stride.
+
+    >>> layer = DiffStrideConv2d(3, 8, 3, stride=2.0, padding=1, smoothness=1.0)
+    >>> layer(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 8, 18, 18])
+    >>> layer
+    DiffStrideConv2d(
+      3, 8, kernel_size=(3, 3), padding=(1, 1)
+      (downsample): DiffStride2d(stride=(2, 2), learnable=True, smoothness=1)
+    )
+    """
+
+    convolution = nn.Conv2d
+    downsampling = DiffStride2d
+
+
+class DiffStrideConv3d(DiffStrideConvNd):
+    """``nn.Conv3d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
+
+    >>> DiffStrideConv3d(1, 4, 3, stride=2, padding=1, smoothness=1)(torch.rand(1, 8, 8, 8)).shape
+    torch.Size([4, 6, 6, 6])
+    """
+
+    convolution = nn.Conv3d
+    downsampling = DiffStride3d

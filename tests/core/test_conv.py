@@ -1,0 +1,174 @@
+"""Every order of convolution and downsampling gives the same numbers and gradients."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from diffstride import functional
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def by_definition(x, weight, bias, stride, *, padding, dilation, groups, padding_mode, **options):
+    """Pad, convolve without a stride, downsample: nothing clever."""
+    axes = weight.ndim - 2
+    mode = {"zeros": "constant"}.get(padding_mode, padding_mode)
+    flat = [p for p in reversed(padding) for _ in range(2)]
+    if any(flat):
+        x = F.pad(x, flat, mode=mode)
+    y = CONVOLUTIONS[axes](x, weight, bias, 1, 0, dilation, groups)
+    return functional.diff_stride(y, stride, **options)
+
+
+def gradients(function, inputs, g, dtype):
+    leaves = [None if t is None else t.to(dtype).clone().requires_grad_() for t in inputs]
+    y = function(*leaves)
+    (y * g.to(dtype)).sum().backward()
+    return [y.detach(), *(leaf.grad for leaf in leaves if leaf is not None)]
+
+
+def check(inputs, orders, conv, options):
+    with torch.no_grad():
+        g = torch.randn_like(by_definition(*inputs, **conv, **options))
+    expected = gradients(
+        lambda *leaves: by_definition(*leaves, **conv, **options), inputs, g, torch.float64
+    )
+    for order in orders:
+        for dtype in (torch.float64, torch.float32):
+            actual = gradients(
+                lambda *leaves, order=order: functional.diff_stride_conv(
+                    *leaves, order=order, **conv, **options
+                ),
+                inputs,
+                g,
+                dtype,
+            )
+            for a, e in zip(actual, expected, strict=True):
+                assert a.dtype == dtype
+                assert a.shape == e.shape
+                # A gradient of a few numbers is a sum over everything else, and may cancel.
+                typical = g.norm() * inputs[0].norm() / math.sqrt(g.numel())
+                scale = max(e.norm(), 0.1 * typical) if e.numel() < 8 else e.norm()
+                assert (a.double() - e).norm() <= TOLERANCE[dtype] * scale
+
+
+def tensors(axes, kernel, size, channels, groups, stride, with_bias):
+    inputs, outputs = channels
+    return (
+        torch.randn(2, inputs, *size, dtype=torch.float64),
+        torch.randn(outputs, inputs // groups, *kernel, dtype=torch.float64),
+        torch.randn(outputs, dtype=torch.float64) if with_bias else None,
+        torch.tensor(stride, dtype=torch.float32).double(),
+    )
+
+
+@st.composite
+def cases(draw, circular):
+    axes = draw(st.integers(1, 3))
+    kernel = [draw(st.sampled_from([1, 3] if circular else [1, 2, 3])) for _ in range(axes)]
+    dilation = [draw(st.integers(1, 2)) for _ in range(axes)]
+    groups = draw(st.sampled_from([1, 2]))
+    channels = [groups * draw(st.integers(1, 3)) for _ in range(2)]
+    size = [draw(st.integers(5, [0, 24, 14, 8][axes])) for _ in range(axes)]
+    stride = [draw(st.floats(1, 4, width=32)) for _ in range(axes)]
+    if circular:
+        padding = [d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True)]
+        mode = "circular"
+    else:
+        padding = [draw(st.integers(0, 2)) for _ in range(axes)]
+        mode = draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
+    conv = {"padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
+    options = {
+        "smoothness": draw(st.sampled_from([0.5, 2.0, 4.0])),
+        "crop": draw(st.booleans()),
+        "norm": draw(st.sampled_from(["ortho", "forward", "backward"])),
+        "convention": draw(st.sampled_from(["paper", "symmetric"])),
+    }
+    torch.manual_seed(draw(st.integers(0, 99)))
+    inputs = tensors(axes, kernel, size, channels, groups, stride, draw(st.booleans()))
+    return inputs, conv, options
+
+
+@settings(max_examples=60)
+@given(cases(circular=False))
+def test_commuting_changes_nothing(case):
+    inputs, conv, options = case
+    check(inputs, ["auto", "after", "before"], conv, options)
+
+
+@settings(max_examples=80)
+@given(cases(circular=True))
+def test_on_kept_frequencies_it_is_the_same(case):
+    inputs, conv, options = case
+    check(inputs, ["auto", "after", "before", "spectral"], conv, options)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid", 1, (0, 2)])
+def test_padding_means_what_it_means_in_torch(padding):
+    x = torch.randn(2, 3, 9, 11, dtype=torch.float64)
+    layer = torch.nn.Conv2d(3, 4, (3, 5), padding=padding, dilation=(2, 1)).double()
+    y = functional.diff_stride_conv(
+        x, layer.weight, layer.bias, 1.7, padding=padding, dilation=(2, 1), smoothness=1.0
+    )
+    torch.testing.assert_close(y, functional.diff_stride(layer(x), 1.7, smoothness=1.0))
+
+
+def spy(monkeypatch):
+    """The sizes that convolutions are run at."""
+    from diffstride.core import conv
+
+    seen = []
+    original = conv._convolve
+
+    def convolve(x, *rest):
+        seen.append(tuple(x.shape[2:]))
+        return original(x, *rest)
+
+    monkeypatch.setattr(conv, "_convolve", convolve)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [((1, 1), (18, 18)), ((1, 3), (18, 32)), ((3, 1), (32, 18)), ((3, 3), (32, 32))],
+)
+def test_the_cheapest_order_is_taken(kernel, expected, monkeypatch):
+    seen = spy(monkeypatch)
+    x, weight = torch.randn(1, 16, 32, 32), torch.randn(16, 16, *kernel)
+    padding = tuple(k // 2 for k in kernel)
+    functional.diff_stride_conv(x, weight, None, 2.0, padding=padding, smoothness=1.0)
+    assert seen == [expected]
+    functional.diff_stride_conv(
+        x, weight, None, 2.0, padding=padding, smoothness=1.0, padding_mode="circular"
+    )
+    assert len(seen) == (1 if kernel == (3, 3) else len(seen))
+
+
+def test_many_channels_to_few_are_not_downsampled_first(monkeypatch):
+    seen = spy(monkeypatch)
+    x, weight = torch.randn(1, 256, 32, 32), torch.randn(2, 256, 1, 1)
+    functional.diff_stride_conv(x, weight, None, 1.2)
+    assert seen == [(32, 32)]
+
+
+def test_unbatched_input_and_errors():
+    x, weight = torch.randn(3, 9, 8), torch.randn(4, 3, 1, 3)
+    one = functional.diff_stride_conv(x, weight, None, 2.0)
+    torch.testing.assert_close(one, functional.diff_stride_conv(x[None], weight, None, 2.0)[0])
+    with pytest.raises(ValueError, match="2 spatial axes, as many as the kernel has; got 2"):
+        functional.diff_stride_conv(x[0], weight, None, 2.0)
+    with pytest.raises(ValueError, match="order must be one of auto"):
+        functional.diff_stride_conv(x, weight, None, 2.0, order="fast")
+    with pytest.raises(ValueError, match="needs padding_mode='circular'"):
+        functional.diff_stride_conv(x, weight, None, 2.0, order="spectral")
+    with pytest.raises(ValueError, match="needs padding_mode='circular' and a padding that keeps"):
+        functional.diff_stride_conv(x, weight, None, 2.0, order="spectral", padding_mode="circular")
+    with pytest.raises(ValueError, match="padding must be one of same, valid"):
+        functional.diff_stride_conv(x, weight, None, 2.0, padding="full")
+    with pytest.raises(ValueError, match="at least 1 on every axis"):
+        functional.diff_stride_conv(torch.randn(1, 3, 2, 2), torch.randn(4, 3, 1, 3), None, 2.0)
