@@ -61,6 +61,14 @@ def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
     return numbers
 
 
+def count(value: Numbers, name: str) -> int | None:
+    """How many numbers are given; None for a single one that stands for all axes."""
+    if isinstance(value, Tensor) and value.ndim <= 1:  # without reading it
+        return len(value) if value.ndim else None
+    numbers = to_numbers(value, name)
+    return None if isinstance(numbers, float) else len(numbers)
+
+
 def check_strides(strides: Sequence[float], name: str = "stride") -> None:
     """Raise a ValueError unless every stride is a finite number of at least 1."""
     for stride in strides:
@@ -74,6 +82,20 @@ def check_smoothness(smoothness: float) -> None:
     """Raise a ValueError unless the smoothness is a finite number of at least 0."""
     if not (math.isfinite(smoothness) and smoothness >= 0):
         raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
+
+
+def check_static(crop: bool, output_size: object, size_multiple: int) -> None:
+    """Raise a ValueError unless at most one rule for the output size is given, and a sane one."""
+    if not (isinstance(size_multiple, int) and size_multiple >= 1):
+        raise ValueError(f"size_multiple must be a whole number of at least 1, got {size_multiple}")
+    given = {"crop=False": not crop, "output_size": output_size is not None}
+    given["size_multiple"] = size_multiple > 1
+    if sum(given.values()) > 1:
+        rules = " and ".join(name for name, is_given in given.items() if is_given)
+        raise ValueError(
+            f"at most one of crop, output_size and size_multiple may say the output "
+            f"size, got {rules}"
+        )
 
 
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:

@@ -22,7 +22,11 @@ class MatrixBasis:
     """E and D of one axis in the precision and on the device of the data."""
 
     def __init__(self, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.analysis, self.synthesis = _cache.matrices(size, kept, dtype, device)
+        if torch.compiler.is_compiling():
+            pair = matrices(size, kept)
+            self.analysis, self.synthesis = (matrix.to(device, dtype) for matrix in pair)
+        else:
+            self.analysis, self.synthesis = _cache.matrices(size, kept, dtype, device)
 
 
 def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diffstride.core import arguments, fft
-from diffstride.core.pooling import AxisPlan, plan, resample
+from diffstride.core.resample import AxisPlan, plan, resample
 
 ORDERS = ("auto", "after", "before", "spectral")
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -33,6 +33,8 @@ def diff_stride_conv(
     padding_mode: str = "zeros",
     smoothness: float = 4.0,
     crop: bool = True,
+    output_size: int | Sequence[int] | None = None,
+    size_multiple: int = 1,
     norm: str = "ortho",
     convention: str = "paper",
     path: str = "auto",
@@ -43,7 +45,8 @@ def diff_stride_conv(
     Args:
         x: (batch, channels, *spatial) or (channels, *spatial).
         weight, bias, padding, dilation, groups, padding_mode: as for ``torch.nn.ConvNd``.
-        stride, smoothness, crop, norm, convention, path: as for :func:`diff_stride`.
+        stride, smoothness, crop, output_size, size_multiple, norm, convention, path: as for
+            :func:`diff_stride`.
         order: ``"after"`` convolves, then downsamples. ``"before"`` downsamples the axes along
             which the kernel has size 1 first. ``"spectral"`` convolves on the kept frequencies,
             for circular padding that keeps the size. ``"auto"`` takes the cheapest that applies.
@@ -67,21 +70,20 @@ def diff_stride_conv(
     kernel = weight.shape[2:]
     spread = _whole(dilation, axes, "dilation")
     pads = _pads(padding, kernel, spread)
-    size = [
-        n + sum(pad) - d * (k - 1)
-        for n, pad, k, d in zip(x.shape[2:], pads, kernel, spread, strict=True)
-    ]
+    size = convolved_size(x.shape[2:], kernel, padding=padding, dilation=dilation)
     plans = plan(
         size,
         stride,
         smoothness=smoothness,
         crop=crop,
+        output_size=output_size,
+        size_multiple=size_multiple,
         norm=norm,
         convention=convention,
         device=x.device,
     )
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
-    circular = padding_mode == "circular" and list(x.shape[2:]) == size
+    circular = padding_mode == "circular" and tuple(x.shape[2:]) == size
     if order == "auto":
         order = _cheapest(x.shape[1], weight, plans, pointwise, circular)
     if order == "spectral":
@@ -104,6 +106,25 @@ def diff_stride_conv(
         if any(late):
             y = resample(y, late, path=path)
     return y[0] if unbatched else y
+
+
+def convolved_size(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+) -> tuple[int, ...]:
+    """The spatial size after a convolution without a stride.
+
+    >>> convolved_size((32, 32), (3, 5), padding=1)
+    (32, 30)
+    """
+    spread = _whole(dilation, len(kernel), "dilation")
+    pads = _pads(padding, kernel, spread)
+    return tuple(
+        n + sum(pad) - d * (k - 1) for n, pad, k, d in zip(size, pads, kernel, spread, strict=True)
+    )
 
 
 def _whole(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:

@@ -36,12 +36,24 @@ def apply(
     Differentiable in ``x``, and in the weights of the frequencies in ``ramps``, one range an axis;
     the gradient of other weights is 0. Twice differentiable; vmap over ``x`` goes through it.
     """
+    if torch.compiler.is_compiling():
+        # The compiler plans memory by itself, and wants operations it can see through.
+        return _plain(x, dims, bases, weights)
     learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
     with _no_autocast(x.device):
         y, _ = _Operator.apply(  # type: ignore[no-untyped-call]
             x, tuple(dims), tuple(bases), tuple(ramps), learns, *weights
         )
     return y  # type: ignore[no-any-return]
+
+
+def _plain(
+    x: Tensor, dims: Sequence[int], bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
+) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
+            x = along(matrix, x, dim)
+    return x
 
 
 def _no_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -1,17 +1,13 @@
 """Downsampling with a stride that can be learned, and its fixed counterpart: plan, then run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from diffstride.core import arguments, basis, fft, operator, sizes
-from diffstride.core.window import half_window, ramp_range, window_dtype
-
-# A matrix product costs the kept length per sample, an FFT hardly depends on it. This is about
-# where they cross on a CPU.
-LONGEST_MATRIX_AXIS = 192
+from diffstride.core import arguments, sizes
+from diffstride.core.resample import AxisPlan, plan, resample
+from diffstride.core.window import window_dtype
 
 
 def diff_stride(
@@ -20,6 +16,8 @@ def diff_stride(
     *,
     smoothness: float = 4.0,
     crop: bool = True,
+    output_size: int | Sequence[int] | None = None,
+    size_multiple: int = 1,
     norm: str = "ortho",
     convention: str = "paper",
     path: str = "auto",
@@ -43,6 +41,9 @@ def diff_stride(
         smoothness: R, the width of the window's ramp in frequencies. With 0 there is no ramp, and
             no gradient for the stride.
         crop: False keeps the size and applies the window alone.
+        output_size: the size to come out whatever the stride, for compilers and hardware that
+            need it to stay; the window still moves with the stride.
+        size_multiple: rounds the kept length up to a multiple of this, at most to N.
         norm: ``"ortho"`` (the paper's; a constant grows by √(N/M) per axis), ``"forward"`` (keeps
             the mean) or ``"backward"`` (N/M).
         convention: ``"paper"`` has δ = 1 on the last axis and 0 on the others, ``"symmetric"`` has
@@ -65,13 +66,14 @@ def diff_stride(
     >>> diff_stride(x, 3.1, smoothness=1.0, norm="forward").mean()
     tensor(1.)
     """
-    numbers = arguments.to_numbers(stride, "stride")
-    axes = _spatial_axes(x, numbers, "stride")
+    axes = _spatial_axes(x, stride, "stride")
     plans = plan(
         x.shape[-axes:],
         stride,
         smoothness=smoothness,
         crop=crop,
+        output_size=output_size,
+        size_multiple=size_multiple,
         norm=norm,
         convention=convention,
         device=x.device,
@@ -108,7 +110,7 @@ def spectral_pool(
     torch.Size([2, 3, 7, 20])
     """
     name, given = arguments.one_given(stride, output_size)
-    axes = _spatial_axes(x, arguments.to_numbers(given, name), name)
+    axes = _spatial_axes(x, given, name)
     arguments.check_choice(norm, arguments.NORMS, "norm")
     size = x.shape[-axes:]
     plans = []
@@ -119,20 +121,20 @@ def spectral_pool(
     return resample(x, plans, path=path)
 
 
-def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> int:
+def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
     """How many spatial axes ``x`` has: as many as numbers are given, or all if only one is."""
     if not isinstance(x, Tensor):
         raise TypeError(f"input must be a tensor, got {type(x).__name__}")
     if not x.is_floating_point():
         raise TypeError(f"input must be floating point, got {x.dtype}: convert it first")
-    if isinstance(numbers, float):
+    axes = arguments.count(given, name)
+    if axes is None:
         if x.ndim < 3:
             raise ValueError(
                 f"input must be (batch, channels, *spatial) when {name} is a single number, got "
                 f"{x.ndim} dimensions of shape {tuple(x.shape)}: pass one number per axis"
             )
         return x.ndim - 2
-    axes = len(numbers)
     if axes < 1 or x.ndim not in (axes + 1, axes + 2):
         raise ValueError(
             f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
@@ -140,85 +142,3 @@ def _spatial_axes(x: Tensor, numbers: float | tuple[float, ...], name: str) -> i
             f"{tuple(x.shape)}"
         )
     return axes
-
-
-@dataclass(frozen=True)
-class AxisPlan:
-    """What happens to one axis: N samples become M, each frequency 0 … ⌊M/2⌋ with its weight."""
-
-    size: int
-    kept: int
-    weights: Tensor
-    ramp: range
-    """The frequencies whose weight may move with the stride."""
-    gain: float
-    """What a constant is multiplied by."""
-
-
-def plan(
-    size: Sequence[int],
-    stride: float | Sequence[float] | Tensor,
-    *,
-    smoothness: float,
-    crop: bool,
-    norm: str,
-    convention: str,
-    device: torch.device,
-) -> list[AxisPlan]:
-    """The plan of each axis for a stride that may be learned."""
-    arguments.check_choice(norm, arguments.NORMS, "norm")
-    arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
-    axes = len(size)
-    numbers = arguments.per_axis(stride, axes, "stride")
-    kept = sizes.output_size(size, numbers, smoothness=smoothness)
-    if not isinstance(stride, Tensor):
-        stride = torch.tensor(numbers, dtype=window_dtype(device), device=device)
-    strides = stride.to(device).expand(axes).unbind()
-    plans = []
-    for n, m, s, number, offset in zip(
-        size, kept, strides, numbers, sizes.offsets(axes, convention), strict=True
-    ):
-        window = half_window(n, m, s, smoothness=smoothness, offset=offset, crop=crop)
-        length = m if crop else n
-        ramp = ramp_range(n, length // 2, number, smoothness, offset)
-        scale = sizes.scale(n, length, norm)
-        plans.append(AxisPlan(n, length, window * scale, ramp, gain=scale * n / length))
-    return plans
-
-
-def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto") -> Tensor:
-    """Carry out the plan of each of the last axes of ``x``; one without a plan stays as it is."""
-    arguments.check_choice(path, arguments.PATHS, "path")
-    axes = len(plans)
-    # Half precision has neither the range nor the digits for a spectrum.
-    work = x if x.dtype == torch.float64 else x.to(torch.float32)
-    channels_last = _is_channels_last(x, axes)
-    if channels_last:
-        work = work.movedim(1, -1)
-    first = -axes - 1 if channels_last else -axes
-    planned = [(first + i, axis) for i, axis in enumerate(plans) if axis is not None]
-    short = [(dim, axis) for dim, axis in planned if not _by_fft(axis, path)]
-    for dim, axis in planned:
-        if _by_fft(axis, path):
-            work = fft.apply(work, dim, axis.kept, axis.weights.to(work.dtype))
-    if short:
-        work = operator.apply(
-            work,
-            [dim for dim, _ in short],
-            [basis.MatrixBasis(a.size, a.kept, work.dtype, work.device) for _, a in short],
-            [a.weights[basis.frequencies(a.kept, x.device)].to(work.dtype) for _, a in short],
-            [a.ramp for _, a in short],
-        )
-    # contiguous: an FFT along an inner axis leaves its result in an order of its own.
-    work = work.contiguous()
-    return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
-
-
-def _by_fft(axis: AxisPlan, path: str) -> bool:
-    """The one place that chooses between matrices and FFT."""
-    return path == "fft" or (path == "auto" and axis.kept > LONGEST_MATRIX_AXIS)
-
-
-def _is_channels_last(x: Tensor, axes: int) -> bool:
-    """Whether the channels of a batched input lie next to each other in memory."""
-    return x.ndim == axes + 2 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()

@@ -56,6 +56,7 @@ def output_size(
     *,
     smoothness: float = 4.0,
     crop: bool = True,
+    size_multiple: int = 1,
 ) -> tuple[int, ...]:
     """The spatial size that :func:`diff_stride` makes of ``size``.
 
@@ -65,10 +66,17 @@ def output_size(
     (24, 24)
     >>> output_size((32, 32), (2.0, 3.1), smoothness=0)
     (16, 10)
+    >>> output_size((32, 32), 2.1, size_multiple=8)
+    (24, 24)
     """
     sizes = (size,) if isinstance(size, int) else tuple(size)
     kept = _kept_lengths(sizes, stride, smoothness)
-    return kept if crop else sizes
+    if not crop:
+        return sizes
+    arguments.check_static(crop, None, size_multiple)
+    return tuple(
+        min(n, -(-m // size_multiple) * size_multiple) for n, m in zip(sizes, kept, strict=True)
+    )
 
 
 def pooled_size(

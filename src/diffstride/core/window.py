@@ -56,24 +56,23 @@ def window_dtype(device: torch.device) -> torch.dtype:
 
 def half_window(
     size: int,
-    kept: int,
+    band: int,
+    length: int,
     stride: Tensor,
     *,
     smoothness: float,
     offset: float,
-    crop: bool,
 ) -> Tensor:
-    """m(f) for the frequencies 0 … ⌊M/2⌋ of an axis of ``size`` samples cut to ``kept``, M of them.
+    """m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
 
-    Without ``crop``, for the frequencies 0 … ⌊N/2⌋ of the whole axis.
+    ``band`` is the kept length that goes with the stride: without a ramp, it says what passes.
     """
     dtype = window_dtype(stride.device)
-    highest = (kept if crop else size) // 2
-    frequency = torch.arange(highest + 1, dtype=dtype, device=stride.device)
+    frequency = torch.arange(length // 2 + 1, dtype=dtype, device=stride.device)
     if smoothness == 0:
         # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
         # takes a parameter without one for a mistake.
-        return (2 * frequency <= kept).to(dtype) + 0 * stride.to(dtype)
+        return (2 * frequency <= band).to(dtype) + 0 * stride.to(dtype)
     stride = effective_stride(stride.to(dtype), size, smoothness, offset)
     return ramp(frequency, size / (2 * stride) + offset, smoothness)
 
@@ -110,7 +109,8 @@ def window(
     stride = torch.as_tensor(stride)
     if not stride.is_floating_point():
         stride = stride.to(torch.get_default_dtype())
+    length = kept if crop else size
     values = half_window(
-        size, kept, stride.reshape(()), smoothness=smoothness, offset=offset, crop=crop
+        size, kept, length, stride.reshape(()), smoothness=smoothness, offset=offset
     )
     return values.to(stride.dtype)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
-from diffstride.core.conv import ORDERS, diff_stride_conv
+from diffstride.core.conv import ORDERS, convolved_size, diff_stride_conv
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 
 
@@ -72,18 +72,25 @@ class DiffStrideConvNd(nn.Module):
         return self.downsample.strides
 
     def forward(self, x: Tensor) -> Tensor:
-        layer = self.downsample
+        size = convolved_size(
+            x.shape[-self.downsample.axes :],
+            self.kernel_size,
+            padding=self.padding,
+            dilation=self.dilation,
+        )
+        planned = self.downsample.plan(size) if self.training else None
+        stride, options = self.downsample.prepare(size, planned)
         return diff_stride_conv(
             x,
             self.weight,
             self.bias,
-            layer.stride_in_use(),
+            stride,
             padding=self.padding,
             dilation=self.dilation,
             groups=self.groups,
             padding_mode=self.padding_mode,
             order=self.order,
-            **layer.options,
+            **options,
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -33,6 +33,8 @@ class DiffStrideNd(nn.Module):
         shared: bool = False,
         learnable: bool = True,
         crop: bool = True,
+        output_size: int | Sequence[int] | None = None,
+        size_multiple: int = 1,
         min_stride: float = 1.0,
         max_stride: float | None = None,
         norm: str = "ortho",
@@ -48,6 +50,7 @@ class DiffStrideNd(nn.Module):
         arguments.check_choice(norm, arguments.NORMS, "norm")
         arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
         arguments.check_choice(path, arguments.PATHS, "path")
+        arguments.check_static(crop, output_size, size_multiple)
         arguments.check_strides((min_stride,), "min_stride")
         if max_stride is not None and not max_stride >= min_stride:
             raise ValueError(
@@ -66,12 +69,16 @@ class DiffStrideNd(nn.Module):
         self.smoothness = smoothness
         self.shared = shared
         self.crop = crop
+        self.fixed_size = (
+            None if output_size is None else arguments.whole_numbers(output_size, self.axes)
+        )
+        self.size_multiple = size_multiple
         self.min_stride = min_stride
         self.max_stride = max_stride
         self.norm = norm
         self.convention = convention
         self.path = path
-        self._initial = initial
+        self._initial = self._remembered = initial
         self.stride = nn.Parameter(
             torch.empty(1 if shared else self.axes, device=device, dtype=dtype),
             requires_grad=learnable,
@@ -92,37 +99,74 @@ class DiffStrideNd(nn.Module):
 
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
         """The spatial size that comes out for an input of spatial size ``size``."""
-        spatial = arguments.spatial_size(size, self.axes)
-        return sizes.output_size(spatial, self.strides, smoothness=self.smoothness, crop=self.crop)
+        return self._output_size(arguments.spatial_size(size, self.axes), self.strides)
+
+    def _output_size(self, size: Sequence[int], strides: tuple[float, ...]) -> tuple[int, ...]:
+        if self.fixed_size is not None:
+            return sizes.pooled_size(size, None, self.fixed_size)
+        return sizes.output_size(
+            size,
+            strides,
+            smoothness=self.smoothness,
+            crop=self.crop,
+            size_multiple=self.size_multiple,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        return diff_stride(x, self.stride_in_use(), **self.options)
+        planned = self.plan(x.shape[-self.axes :]) if self.training else None
+        stride, options = self.prepare(x.shape[-self.axes :], planned)
+        return diff_stride(x, stride, **options)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the layer passes to its function besides the stride."""
-        names = ("smoothness", "crop", "norm", "convention", "path")
-        return {name: getattr(self, name) for name in names}
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def plan(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Project the parameter to its range, and say which size follows for such an input."""
+        if self.stride.is_meta:
+            return self._output_size(size, self._initial)
+        clamped = self._clamped()
+        # Not written without need: a write between the two branches that share a layer would
+        # invalidate the graph of the first.
+        if arguments.to_numbers(clamped, "stride") != arguments.to_numbers(self.stride, "stride"):
+            with torch.no_grad():
+                self.stride.copy_(clamped)
+        return self._output_size(size, self.strides)
+
+    def prepare(
+        self, size: Sequence[int], planned: tuple[int, ...] | None
+    ) -> tuple[Tensor | tuple[float, ...], dict[str, Any]]:
+        """What to pass to :func:`diff_stride` for an input of this size: the stride, one per axis,
+        and the other arguments. ``planned`` is what :meth:`plan` said in training mode."""
+        names = ("smoothness", "crop", "size_multiple", "norm", "convention", "path")
+        options = {name: getattr(self, name) for name in names}
+        options["output_size"] = self.fixed_size
+        if self.stride.is_meta:
+            return self._initial, options
+        if torch.compiler.is_compiling() and self.crop:
+            # A graph can't read the stride, so the size goes in as an argument.
+            if planned is None:
+                planned = self._output_size(size, self._remembered)
+            options |= {"output_size": planned, "size_multiple": 1}
+        stride: Tensor = self.stride
+        if not self.training:
+            # The gradient passes straight through, and the sum is exact: its second term is 0.
+            stride = self._clamped() + (self.stride - self.stride.detach())
+        return stride.expand(self.axes), options
 
     def _clamped(self) -> Tensor:
         return self.stride.detach().clamp(self.min_stride, self.max_stride)
 
-    def stride_in_use(self) -> Tensor | tuple[float, ...]:
-        """The stride to use, one per axis; in training mode the parameter is projected first."""
-        if self.stride.is_meta:
-            return self.strides
-        clamped = self._clamped()
-        if arguments.to_numbers(clamped, "stride") == arguments.to_numbers(self.stride, "stride"):
-            # Not written without need: a write between the two branches that share a layer would
-            # invalidate the graph of the first.
-            stride: Tensor = self.stride
-        elif self.training:
-            with torch.no_grad():
-                self.stride.copy_(clamped)
-            stride = self.stride
-        else:
-            stride = clamped + (self.stride - self.stride.detach())
-        return stride.expand(self.axes)
+    def train(self, mode: bool = True) -> "DiffStrideNd":
+        super().train(mode)
+        self._remember()
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._remember()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _remember(self) -> None:
+        """Read the strides for compiled code in eval mode, which can't read them by itself."""
+        self._remembered = self.strides
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
@@ -131,13 +175,19 @@ class DiffStrideNd(nn.Module):
         usual = {
             "shared": False,
             "crop": True,
+            "fixed_size": None,
+            "size_multiple": 1,
             "min_stride": 1.0,
             "max_stride": None,
             "norm": "ortho",
             "convention": "paper",
             "path": "auto",
         }
-        parts += [f"{k}={getattr(self, k)!r}" for k, v in usual.items() if getattr(self, k) != v]
+        parts += [
+            f"{name.replace('fixed', 'output')}={getattr(self, name)!r}"
+            for name, value in usual.items()
+            if getattr(self, name) != value
+        ]
         return ", ".join(parts)
 
 
@@ -168,6 +218,9 @@ class DiffStride2d(DiffStrideNd):
         shared: one stride for all axes instead of one each.
         learnable: False makes the stride a constant (``requires_grad=False``).
         crop: False keeps the size of the input and only filters.
+        output_size: the size to come out whatever the stride, for compilers and hardware that need
+            it to stay; the window still learns. At most the size of the input.
+        size_multiple: rounds the kept length up to a multiple of this, at most to the input's.
         min_stride, max_stride: the range the stride is held in while training.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
         convention: ``"paper"`` or ``"symmetric"``: whether the last axis keeps one frequency more.

@@ -1,0 +1,83 @@
+"""torch.compile: whole graphs in eval mode, and few of them while strides move."""
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from diffstride import DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        DiffStride2d(2.0, smoothness=2.0),
+        nn.ReLU(),
+        DiffStrideConv2d(4, 4, 1, stride=1.5, norm="forward"),
+        DiffStride2d(1.5, crop=False),
+        SpectralPool2d(1.3),
+    )
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_eval_is_one_graph_and_follows_new_strides(backend):
+    model = network().eval()
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(model, backend=counter, fullgraph=True)
+    x = torch.randn(2, 1, 32, 28)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        assert counter.frame_count == 1
+        other = network()
+        other[1].stride.fill_(3.1)
+        model.load_state_dict(other.state_dict())
+        expected = other.eval()(x)
+        assert compiled(x).shape == expected.shape
+        torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_training_with_moving_strides_makes_two_graphs():
+    counter = CompileCounterWithBackend("aot_eager")
+    layer, reference = DiffStride2d(2.0), DiffStride2d(2.0)
+    compiled = torch.compile(layer, backend=counter)
+    x = torch.randn(2, 3, 32, 32)
+    for step in range(20):
+        for one in (layer, reference):
+            with torch.no_grad():
+                one.stride.fill_(0.9 + 0.2 * step)  # the first is out of range
+            one.stride.grad = None
+        y, expected = compiled(x), reference(x)
+        assert y.shape == expected.shape
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+        y.square().sum().backward()
+        expected.square().sum().backward()
+        torch.testing.assert_close(layer.stride.grad, reference.stride.grad, rtol=1e-3, atol=1e-3)
+        assert torch.equal(layer.stride, reference.stride)
+    assert counter.frame_count <= 3
+
+
+@pytest.mark.parametrize("path", ["operator", "fft"])
+def test_the_function_is_one_graph_for_many_sizes(path):
+    counter = CompileCounterWithBackend("eager")
+
+    def function(x, stride, size):
+        return functional.diff_stride(x, stride, output_size=size, path=path)
+
+    compiled = torch.compile(function, backend=counter, fullgraph=True)
+    x, stride = torch.randn(2, 3, 32, 31), torch.tensor([2.0, 2.2])
+    for m in range(14, 30):
+        torch.testing.assert_close(
+            compiled(x, stride, (m, m + 1)),
+            function(x, stride, (m, m + 1)),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+    assert counter.frame_count <= 3
