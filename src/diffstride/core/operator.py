@@ -21,7 +21,7 @@ from diffstride.core.basis import MatrixBasis, along, rows
 
 # Images are filtered a few at a time, so that what passes from one product to the next stays in
 # the cache and needs no fresh memory.
-CHUNK_BYTES = 2**21
+CHUNK_BYTES = 2**23
 
 
 def apply(
