@@ -7,7 +7,7 @@ BIN := .venv/bin
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: .venv/ready  ## Train a small network with learnable strides on embedded data (2 minutes)
+demo: .venv/ready  ## Train a small network with learnable strides on embedded data (half a minute)
 	$(BIN)/python examples/digits.py
 
 test: lint  ## Everything that must hold: lint, types, tests, docstring examples

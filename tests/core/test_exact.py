@@ -1,6 +1,8 @@
 """Both paths equal the definition: values, input gradients and stride gradients."""
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -208,3 +210,50 @@ def test_a_long_axis_takes_the_fft_and_agrees():
     assert torch.equal(y, functional.diff_stride(x, 5.3, path="fft"))
     assert not torch.equal(y, functional.diff_stride(x, 5.3, path="operator"))
     torch.testing.assert_close(y, functional.diff_stride(x, 5.3, path="operator"))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_loss_of_both_the_output_and_its_gradient(path):
+    """As in gradient penalties: both ways back through the operator meet."""
+    s = torch.tensor([2.3, 1.9], dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, 2, 9, 12, dtype=torch.float64, requires_grad=True)
+
+    def loss(x, s):
+        y = functional.diff_stride(x, s, smoothness=2.5, path=path)
+        grad_x, grad_s = torch.autograd.grad(y.pow(3).sum(), (x, s), create_graph=True)
+        return y.square().sum() + grad_x.square().sum() + grad_s.sum() * y.sum()
+
+    torch.autograd.gradcheck(loss, (x, s))
+
+
+def test_the_window_by_its_definition():
+    for offset in (0.0, 1.0):
+        for crop in (True, False):
+            values = functional.window(20, 3.0, smoothness=2.5, offset=offset, crop=crop)
+            expected = [oracle.window(f, 20, 3.0, 2.5, offset) for f in range(len(values))]
+            assert (
+                len(values)
+                == (functional.output_size(20, 3.0, smoothness=2.5)[0] if crop else 20) // 2 + 1
+            )
+            np.testing.assert_allclose(values, expected, rtol=1e-6)
+    stride = torch.tensor(3)
+    assert functional.window(20, stride).dtype == torch.float32
+    assert functional.window(20, stride.double()).dtype == torch.float64
+    long = functional.window(16_000, 2.1).double()
+    np.testing.assert_allclose(
+        long, [oracle.window(f, 16_000, 2.1, 4.0, 0.0) for f in range(len(long))], rtol=1e-6
+    )
+
+
+def test_the_input_itself_is_not_kept():
+    """Not as a saved tensor, nor in any other way."""
+    for path in PATHS:
+        leaf = torch.randn(2, 3, 40, 40, requires_grad=True)
+        stride = torch.tensor([2.3, 3.1], requires_grad=True)
+        x = leaf + 0
+        freed = weakref.ref(x)
+        y = functional.diff_stride(x, stride, path=path)
+        del x
+        gc.collect()
+        assert freed() is None
+        y.sum().backward()

@@ -33,14 +33,16 @@ def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
 
 
 def _read(tensor: Tensor, name: str) -> float | list[float]:
+    if tensor.ndim > 1:
+        raise TypeError(f"{name} must have one dimension at most, got {tuple(tensor.shape)}")
     try:
         # item() and not tolist(): inside torch.func.grad a tensor has values but no storage.
         return [v.item() for v in tensor.unbind()] if tensor.ndim == 1 else tensor.item()
     except RuntimeError as error:
         raise TypeError(
             f"{name} must have values that can be read, because the output size depends on them; "
-            f"got a tensor of shape {tuple(tensor.shape)} without (on the meta device, mapped by "
-            f"vmap, or of several dimensions): pass plain numbers, or map over the input alone"
+            f"got a tensor without any (on the meta device, or mapped by vmap): pass plain "
+            f"numbers, or map over the input alone"
         ) from error
 
 
@@ -80,6 +82,8 @@ def check_strides(strides: Sequence[float], name: str = "stride") -> None:
 
 def check_smoothness(smoothness: float) -> None:
     """Raise a ValueError unless the smoothness is a finite number of at least 0."""
+    if not isinstance(smoothness, Real):
+        raise TypeError(f"smoothness must be a number, got {smoothness!r}")
     if not (math.isfinite(smoothness) and smoothness >= 0):
         raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
 

@@ -13,6 +13,7 @@ for M = N.
 import math
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -22,11 +23,10 @@ class MatrixBasis:
     """E and D of one axis in the precision and on the device of the data."""
 
     def __init__(self, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> None:
-        if torch.compiler.is_compiling():
-            pair = matrices(size, kept)
-            self.analysis, self.synthesis = (matrix.to(device, dtype) for matrix in pair)
-        else:
-            self.analysis, self.synthesis = _cache.matrices(size, kept, dtype, device)
+        # What a compiler or a fake tensor mode traces must be made before its eyes.
+        traced = torch.compiler.is_compiling() or type(torch.empty(0)) is not Tensor
+        make = _on_device if traced else _cache.matrices
+        self.analysis, self.synthesis = make(size, kept, dtype, device)
 
 
 def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Tensor:
@@ -89,6 +89,13 @@ def matrices(size: int, kept: int) -> tuple[Tensor, Tensor]:
     return functions(size, kept), functions(kept, kept).mT * (multiplicities(kept) / kept)
 
 
+def _on_device(
+    size: int, kept: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    analysis, synthesis = (matrix.to(device, dtype) for matrix in matrices(size, kept))
+    return analysis, synthesis.contiguous()
+
+
 class _Cache:
     """The matrices in use, up to a number of bytes; the ones not used for longest go first."""
 
@@ -106,22 +113,12 @@ class _Cache:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key]
-        pair = self._build(size, kept, dtype, device)
-        # What a tracing mode made in place of a tensor is of no use after it.
-        if all(type(m) is Tensor for m in pair):
-            self._store(key, pair)
+        # Whatever mode the caller is in (inference, torch.func, a default device), the next one may
+        # be in another: modes belong to a thread, so a thread of its own has none.
+        with ThreadPoolExecutor(1) as thread:
+            pair = thread.submit(_on_device, size, kept, dtype, device).result()
+        self._store(key, pair)
         return pair
-
-    @staticmethod
-    def _build(
-        size: int, kept: int, dtype: torch.dtype, device: torch.device
-    ) -> tuple[Tensor, Tensor]:
-        # Whatever mode the first caller is in, the next one may want gradients: neither inference
-        # tensors nor the wrappers of torch.func may stay behind.
-        with torch.inference_mode(False), torch.no_grad():
-            pair = [m.to(device, dtype).contiguous() for m in matrices(size, kept)]
-        analysis, synthesis = (torch.func.debug_unwrap(m) for m in pair)
-        return analysis, synthesis
 
     def _store(self, key: tuple[object, ...], pair: tuple[Tensor, Tensor]) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ takes the real part: the lone cosine.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,11 +23,45 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     """
     if x.numel() == 0:  # an empty batch, which MKL refuses
         return x.narrow(dim, 0, kept) * weights.sum()
-    # clone, or the whole spectrum would be kept for the sake of its beginning.
-    spectrum = torch.fft.rfft(x, dim=dim).narrow(dim, 0, kept // 2 + 1).clone()
-    spectrum = spectrum * weights.reshape(-1, *[1] * (-1 - dim))
-    y: Tensor = torch.fft.irfft(spectrum, n=kept, dim=dim)
+    spectrum: Tensor
+    if torch.compiler.is_compiling():  # which plans memory by itself
+        spectrum = torch.fft.rfft(x, dim=dim).narrow(dim, 0, kept // 2 + 1)
+    else:
+        spectrum = _HalfSpectrum.apply(x, dim, kept // 2 + 1)  # type: ignore[no-untyped-call]
+    y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
     return y
+
+
+class _HalfSpectrum(torch.autograd.Function):
+    """The first bins of a half spectrum. Unlike ``torch.fft.rfft`` it does not keep its input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, dim: int, bins: int) -> Tensor:
+        # clone, or the whole spectrum would be kept for the sake of its beginning.
+        spectrum: Tensor = torch.fft.rfft(x, dim=dim).narrow(dim, 0, bins).clone()
+        return spectrum
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        x, ctx.dim, ctx.bins = inputs
+        ctx.size = x.shape[ctx.dim]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        # The inverse counts every bin but 0 and N/2 twice: the adjoint wants each once.
+        counted = torch.full((ctx.bins,), 2.0, dtype=gradient.real.dtype, device=gradient.device)
+        counted[0] = 1
+        if 2 * (ctx.bins - 1) == ctx.size:
+            counted[-1] = 1
+        halved = gradient / _column(counted, ctx.dim)
+        return torch.fft.irfft(halved, n=ctx.size, dim=ctx.dim, norm="forward"), None, None
+
+
+def _column(vector: Tensor, dim: int) -> Tensor:
+    """The vector, shaped to multiply the axis ``dim`` of a tensor."""
+    return vector.reshape(-1, *[1] * (-1 - dim))
 
 
 def signed_frequencies(kept: int, *, half: bool, device: torch.device | str = "cpu") -> Tensor:

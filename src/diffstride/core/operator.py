@@ -125,30 +125,33 @@ def _folded(bases: Sequence[MatrixBasis], weights: Sequence[Tensor]) -> list[Ten
 
 def _products(x: Tensor, dims: Sequence[int], *stages: list[Tensor]) -> list[Tensor]:
     """Apply the matrices of each stage along ``dims``, one after the other; all stages' results."""
-    if torch.is_grad_enabled() or x.numel() == 0:
+    if torch.is_grad_enabled():  # in a backward pass that will be differentiated itself
         results = []
         for matrices in stages:
             for matrix, dim in _by_cost(matrices, dims):
                 x = along(matrix, x, dim)
             results.append(x)
         return results
-    lead = x.shape[: dims[0]]
-    x = x.reshape(-1, *x.shape[dims[0] :])
-    outputs = []
-    shape = list(x.shape)
+    # Whole tensors and no views of them: users may change what comes out in place.
+    outputs, shape = [], list(x.shape)
     for matrices in stages:
         for matrix, dim in zip(matrices, dims, strict=True):
             shape[dim] = matrix.shape[0]
         outputs.append(x.new_empty(shape))
+    if x.numel() == 0:
+        return outputs
+    first = dims[0]
+    x = x.reshape(-1, *x.shape[first:])
+    flat = [output.view(-1, *output.shape[first:]) for output in outputs]
     step = max(1, CHUNK_BYTES // x[0].nbytes)
     for start in range(0, len(x), step):
         part = x[start : start + step]
-        for matrices, output in zip(stages, outputs, strict=True):
-            *first, (last, last_dim) = _by_cost(matrices, dims)
-            for matrix, dim in first:
+        for matrices, output in zip(stages, flat, strict=True):
+            *earlier, (last, last_dim) = _by_cost(matrices, dims)
+            for matrix, dim in earlier:
                 part = along(matrix, part, dim)
             part = along(last, part, last_dim, out=output[start : start + step])
-    return [output.reshape(*lead, *output.shape[1:]) for output in outputs]
+    return outputs
 
 
 def _by_cost(matrices: list[Tensor], dims: Sequence[int]) -> list[tuple[Tensor, int]]:

@@ -32,7 +32,7 @@ def lowest_stride(size: int, smoothness: float, offset: float) -> float:
     half = size // 2 - smoothness / 2 - offset
     if half <= 0 or size / (2 * half) > size:
         return 1.0
-    return max(1.0, size / (2 * half))
+    return size / (2 * half)
 
 
 def offsets(axes: int, convention: str) -> tuple[float, ...]:

@@ -100,17 +100,19 @@ def window(
         crop: whether frequencies that are not kept are left out.
 
     Returns:
-        A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride``.
+        A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.
 
     >>> window(12, 3.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])
     """
     (kept,) = sizes.output_size(size, stride, smoothness=smoothness)
-    stride = torch.as_tensor(stride)
-    if not stride.is_floating_point():
-        stride = stride.to(torch.get_default_dtype())
+    dtype = torch.get_default_dtype()
+    if not isinstance(stride, Tensor):
+        stride = torch.tensor(stride, dtype=torch.float64)
+    elif stride.is_floating_point():
+        dtype = stride.dtype
     length = kept if crop else size
     values = half_window(
         size, kept, length, stride.reshape(()), smoothness=smoothness, offset=offset
     )
-    return values.to(stride.dtype)
+    return values.to(dtype)

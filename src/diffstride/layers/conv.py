@@ -78,8 +78,7 @@ class DiffStrideConvNd(nn.Module):
             padding=self.padding,
             dilation=self.dilation,
         )
-        planned = self.downsample.plan(size) if self.training else None
-        stride, options = self.downsample.prepare(size, planned)
+        stride, options = self.downsample.prepare(size, self.downsample.planned(size))
         return diff_stride_conv(
             x,
             self.weight,

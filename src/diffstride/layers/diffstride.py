@@ -78,7 +78,7 @@ class DiffStrideNd(nn.Module):
         self.norm = norm
         self.convention = convention
         self.path = path
-        self._initial = self._remembered = initial
+        self._initial = initial
         self.stride = nn.Parameter(
             torch.empty(1 if shared else self.axes, device=device, dtype=dtype),
             requires_grad=learnable,
@@ -88,13 +88,15 @@ class DiffStrideNd(nn.Module):
     def reset_parameters(self) -> None:
         """Set the stride back to what the layer was made with."""
         with torch.no_grad():
-            self.stride.copy_(torch.tensor(self._initial[: len(self.stride)]))
+            initial = torch.tensor(self._initial[: len(self.stride)], dtype=torch.float64)
+            self.stride.copy_(initial)
+        self._remembered = self._initial
 
     @property
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
-        if self.stride.is_meta:  # a shape, but no value: plan with the initial one
-            return self._initial
+        if self.stride.is_meta:  # a shape, but no value: plan with the last one known
+            return self._remembered
         return arguments.per_axis(self._clamped().expand(self.axes), self.axes, "stride")
 
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
@@ -113,19 +115,34 @@ class DiffStrideNd(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        planned = self.plan(x.shape[-self.axes :]) if self.training else None
-        stride, options = self.prepare(x.shape[-self.axes :], planned)
+        if self.stride.is_meta and not x.is_meta:
+            raise ValueError(
+                "the stride is on the meta device and has no value, but the input is not: "
+                "use to_empty() and load a state, or reset_parameters()"
+            )
+        stride, options = self.prepare(x.shape[-self.axes :], self.planned(x.shape[-self.axes :]))
         return diff_stride(x, stride, **options)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def planned(self, size: Sequence[int]) -> tuple[int, ...] | None:
+        """What :meth:`plan` says in training mode; in eval mode nothing is written or planned."""
+        if not self.training:
+            return None
+        if torch.compiler.is_compiling():
+            from diffstride.layers import outside_graphs
+
+            return outside_graphs.plan(self, size)  # type: ignore[no-any-return]
+        return self.plan(size)
+
     def plan(self, size: Sequence[int]) -> tuple[int, ...]:
         """Project the parameter to its range, and say which size follows for such an input."""
         if self.stride.is_meta:
-            return self._output_size(size, self._initial)
+            return self._output_size(size, self._remembered)
         clamped = self._clamped()
         # Not written without need: a write between the two branches that share a layer would
         # invalidate the graph of the first.
-        if arguments.to_numbers(clamped, "stride") != arguments.to_numbers(self.stride, "stride"):
+        current = arguments.to_numbers(self.stride, "stride")
+        outside = arguments.to_numbers(clamped, "stride") != current
+        if outside and self.stride.is_leaf:  # one that is computed from others can't be written
             with torch.no_grad():
                 self.stride.copy_(clamped)
         return self._output_size(size, self.strides)
@@ -139,14 +156,14 @@ class DiffStrideNd(nn.Module):
         options = {name: getattr(self, name) for name in names}
         options["output_size"] = self.fixed_size
         if self.stride.is_meta:
-            return self._initial, options
+            return self._remembered, options
         if torch.compiler.is_compiling() and self.crop:
             # A graph can't read the stride, so the size goes in as an argument.
             if planned is None:
                 planned = self._output_size(size, self._remembered)
             options |= {"output_size": planned, "size_multiple": 1}
         stride: Tensor = self.stride
-        if not self.training:
+        if not (self.training and stride.is_leaf):
             # The gradient passes straight through, and the sum is exact: its second term is 0.
             stride = self._clamped() + (self.stride - self.stride.detach())
         return stride.expand(self.axes), options
@@ -163,7 +180,6 @@ class DiffStrideNd(nn.Module):
         super()._load_from_state_dict(*arguments)
         self._remember()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _remember(self) -> None:
         """Read the strides for compiled code in eval mode, which can't read them by itself."""
         self._remembered = self.strides

@@ -49,7 +49,8 @@ def parameter_groups(
     }
     for parameter in model.parameters():
         if parameter.requires_grad:
-            is_vector = "vectors" if parameter.ndim <= 1 else "weights"
-            name = "strides" if id(parameter) in strides else is_vector
+            name = "vectors" if parameter.ndim <= 1 else "weights"
+            if id(parameter) in strides:
+                name = "strides"
             groups[name]["params"].append(parameter)
     return [{"name": name, **group} for name, group in groups.items() if group["params"]]
