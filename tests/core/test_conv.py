@@ -143,10 +143,16 @@ def test_the_cheapest_order_is_taken(kernel, expected, monkeypatch):
     padding = tuple(k // 2 for k in kernel)
     functional.diff_stride_conv(x, weight, None, 2.0, padding=padding, smoothness=1.0)
     assert seen == [expected]
-    functional.diff_stride_conv(
-        x, weight, None, 2.0, padding=padding, smoothness=1.0, padding_mode="circular"
-    )
-    assert len(seen) == (1 if kernel == (3, 3) else len(seen))
+
+
+def test_circular_convolutions_are_done_on_few_frequencies_where_that_is_cheaper(monkeypatch):
+    seen = spy(monkeypatch)
+    x, weight = torch.randn(1, 64, 32, 32), torch.randn(128, 64, 3, 3)
+    options = {"padding": 1, "padding_mode": "circular"}
+    functional.diff_stride_conv(x, weight, None, 2.0, smoothness=0.5, **options)
+    assert seen == []
+    functional.diff_stride_conv(x, weight, None, 1.0, smoothness=4.0, **options)
+    assert len(seen) == 1
 
 
 def test_many_channels_to_few_are_not_downsampled_first(monkeypatch):

@@ -204,12 +204,14 @@ def test_gradients_of_gradients(path, layout):
     torch.autograd.gradgradcheck(f, (x.requires_grad_(), s))
 
 
-def test_a_long_axis_takes_the_fft_and_agrees():
-    x = torch.randn(1, 2, 4001, dtype=torch.float64)
-    y = functional.diff_stride(x, 5.3)
-    assert torch.equal(y, functional.diff_stride(x, 5.3, path="fft"))
-    assert not torch.equal(y, functional.diff_stride(x, 5.3, path="operator"))
-    torch.testing.assert_close(y, functional.diff_stride(x, 5.3, path="operator"))
+def test_long_axes_take_the_fft_and_short_ones_matrices():
+    """The two differ in rounding, and so tell which one was taken."""
+    for n, expected in ((32, "operator"), (256, "operator"), (1024, "fft"), (4001, "fft")):
+        x = torch.randn(1, 2, n, dtype=torch.float64)
+        y = {path: functional.diff_stride(x, 5.3, path=path) for path in ("auto", *PATHS)}
+        torch.testing.assert_close(y["operator"], y["fft"])
+        assert not torch.equal(y["operator"], y["fft"])
+        assert torch.equal(y["auto"], y[expected])
 
 
 @pytest.mark.parametrize("path", PATHS)

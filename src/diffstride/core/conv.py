@@ -18,6 +18,9 @@ from diffstride.core import arguments, fft
 from diffstride.core.resample import AxisPlan, plan, resample
 
 ORDERS = ("auto", "after", "before", "spectral")
+# How much longer a multiply-accumulate takes in complex products, one small matrix a frequency,
+# than in a convolution: about this on a CPU, see benchmarks/conv.py.
+SLOWER_BY = 8
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -187,7 +190,7 @@ def _cheapest(
     }
     if circular:
         # A complex product is four real ones, on half of the frequencies.
-        costs["spectral"] = (
+        costs["spectral"] = SLOWER_BY * (
             2 * math.prod(kept) * per_group * outputs
             + channels * _transform(full, kept)
             + outputs * _transform(kept, kept)

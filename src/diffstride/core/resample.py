@@ -9,9 +9,8 @@ from torch import Tensor
 from diffstride.core import arguments, basis, fft, operator, sizes
 from diffstride.core.window import half_window, ramp_range, window_dtype
 
-# A matrix product costs the kept length per sample, an FFT hardly depends on it. This is about
-# where they cross on a CPU.
-LONGEST_MATRIX_AXIS = 192
+# About where a matrix product and an FFT cross on a CPU, see benchmarks/scaling.py.
+LONGEST_MATRIX_AXIS = 320
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
 
 def _by_fft(axis: AxisPlan, path: str) -> bool:
     """The one place that chooses between matrices and FFT."""
-    return path == "fft" or (path == "auto" and axis.kept > LONGEST_MATRIX_AXIS)
+    return path == "fft" or (path == "auto" and axis.size > LONGEST_MATRIX_AXIS)
 
 
 def _is_channels_last(x: Tensor, axes: int) -> bool:
