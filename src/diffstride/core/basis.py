@@ -51,16 +51,6 @@ def frequencies(kept: int, device: torch.device | str = "cpu") -> Tensor:
     return torch.arange(1, kept + 1, device=device) // 2
 
 
-def rows(ramp: range, kept: int) -> tuple[int, int]:
-    """Where the basis functions of a range of frequencies lie: their first, and how many.
-
-    >>> rows(range(1, 3), kept=6), rows(range(2, 4), kept=6), rows(range(0, 1), kept=6)
-    ((1, 4), (3, 3), (0, 1))
-    """
-    first = min(kept, max(0, 2 * ramp.start - 1))
-    return first, max(0, min(kept, 2 * ramp.stop - 1) - first)
-
-
 def multiplicities(kept: int) -> Tensor:
     """How many bins of the M-point spectrum each basis function stands for: 1 for 0 and M/2."""
     f = frequencies(kept)

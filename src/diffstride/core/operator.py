@@ -1,59 +1,44 @@
-"""The operator by matrix products: y = (⊗ A) x with A = D · diag(w) · E, one factor an axis.
+"""The operator by matrix products: y = (⊗ D) · diag(⊗ w) · (⊗ E) x, one factor an axis.
 
-The weights w of an axis are its window times the gain of the norm. The input gradient is (⊗ Aᵀ) ∂y.
-For the weights, with z = (⊗ E) x the truncated spectrum, as small as the output:
+The weights w of an axis are its window times the gain of the norm. Both gradients follow from the
+truncated spectrum z = (⊗ E) x, which is as small as the output, so nothing else is kept:
 
-    ∂w_a = Σ p_a · q_a   over all axes but a, batch and channels
+    h = (⊗ Dᵀ) ∂y        ∂x = (⊗ Eᵀ) (h · ⊗ w)        ∂(⊗ w) = Σ h · z over batch and channels
 
-where p_a = z on axis a, (D · diag(w)) z on the others, and q_a = Dᵀ ∂y on axis a alone. So z is all
-that is kept, and where no weight needs a gradient nothing is. The window is flat outside its ramp,
-and a flat weight moves no stride: p and q are computed for the frequencies of the ramp alone.
+Where no weight needs a gradient, nothing is kept, and one matrix A = D · diag(w) · E an axis does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from diffstride.core.basis import MatrixBasis, along, rows
+from diffstride.core.basis import MatrixBasis, along
 
-# Images are filtered a few at a time, so that what passes from one product to the next stays in
+# Images are filtered some at a time, so that what passes from one product to the next stays in
 # the cache and needs no fresh memory.
-CHUNK_BYTES = 2**23
+CHUNK_BYTES = 2**25
 
 
 def apply(
-    x: Tensor,
-    dims: Sequence[int],
-    bases: Sequence[MatrixBasis],
-    weights: Sequence[Tensor],
-    ramps: Sequence[range],
+    x: Tensor, dims: Sequence[int], bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
 ) -> Tensor:
     """Filter and resample the axes ``dims`` (negative) of a float32 or float64 tensor.
 
-    Differentiable in ``x``, and in the weights of the frequencies in ``ramps``, one range an axis;
-    the gradient of other weights is 0. Twice differentiable; vmap over ``x`` goes through it.
+    Differentiable, twice too, in ``x`` and in the weights; vmap over ``x`` goes through it.
     """
     if torch.compiler.is_compiling():
         # The compiler plans memory by itself, and wants operations it can see through.
-        return _plain(x, dims, bases, weights)
+        with torch.autocast(x.device.type, enabled=False):
+            for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
+                x = along(matrix, x, dim)
+        return x
     learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
     with _no_autocast(x.device):
-        y, _ = _Operator.apply(  # type: ignore[no-untyped-call]
-            x, tuple(dims), tuple(bases), tuple(ramps), learns, *weights
-        )
+        y, _ = _Operator.apply(x, tuple(dims), tuple(bases), learns, *weights)  # type: ignore[no-untyped-call]
     return y  # type: ignore[no-any-return]
-
-
-def _plain(
-    x: Tensor, dims: Sequence[int], bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
-) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
-            x = along(matrix, x, dim)
-    return x
 
 
 def _no_autocast(device: torch.device) -> AbstractContextManager[object]:
@@ -71,38 +56,43 @@ class _Operator(torch.autograd.Function):
         x: Tensor,
         dims: tuple[int, ...],
         bases: tuple[MatrixBasis, ...],
-        ramps: tuple[range, ...],
         learns: bool,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        if learns:
-            analyses = [basis.analysis for basis in bases]
-            z, y = _products(x, dims, analyses, _weighted(bases, weights))
-            return y, z
-        (y,) = _products(x, dims, _folded(bases, weights))
-        return y, None
+        if not learns:
+            matrices = _folded(bases, weights)
+            y = _resized(x, dims, matrices)
+            for source, target in _chunks(dims[0], x, y):
+                _chain(matrices, source, dims, out=target)
+            return y, None
+        analysis = [basis.analysis for basis in bases]
+        synthesis = _weighted(bases, weights)
+        z = _resized(x, dims, analysis)
+        y = torch.empty_like(z)
+        for source, spectrum, target in _chunks(dims[0], x, z, y):
+            _chain(analysis, source, dims, out=spectrum)
+            _chain(synthesis, spectrum, dims, out=target)
+        return y, z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
-        _, ctx.dims, ctx.bases, ctx.ramps, ctx.learns, *weights = inputs
+        _, ctx.dims, ctx.bases, ctx.learns, *weights = inputs
         ctx.save_for_backward(output[1], *weights)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor | None, grad_z: Tensor | None) -> Any:
         z, *weights = ctx.saved_tensors
+        # grad_z arrives, and gradients are tracked, only when a gradient is differentiated itself.
         with _no_autocast(weights[0].device):
-            grad_x = None
-            if ctx.needs_input_grad[0]:
-                grad_x = _input_gradient(ctx.dims, ctx.bases, weights, grad_y, grad_z)
-            grad_weights: list[Tensor | None] = [None] * len(weights)
-            if ctx.learns and grad_y is not None:
-                synthesis = _weighted(ctx.bases, weights)
-                for i in range(len(weights)):
-                    grad_weights[i] = _weight_gradient(
-                        i, z, grad_y, ctx.dims, ctx.bases, synthesis, ctx.ramps[i]
-                    )
-        return grad_x, None, None, None, None, *grad_weights
+            if torch.is_grad_enabled() or grad_y is None or grad_z is not None:
+                grad_x, total = _gradients(ctx, z, weights, grad_y, grad_z)
+            else:
+                grad_x, total = _gradients_in_chunks(ctx, z, weights, grad_y)
+            grad_weights: list[Tensor] | list[None] = [None] * len(weights)
+            if total is not None:
+                grad_weights = _weight_gradients(total, weights, ctx.dims)
+        return grad_x, None, None, None, *grad_weights
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, dims: Any, *rest: Any) -> Any:
@@ -123,76 +113,99 @@ def _folded(bases: Sequence[MatrixBasis], weights: Sequence[Tensor]) -> list[Ten
     return [synthesis @ basis.analysis for synthesis, basis in pairs]
 
 
-def _products(x: Tensor, dims: Sequence[int], *stages: list[Tensor]) -> list[Tensor]:
-    """Apply the matrices of each stage along ``dims``, one after the other; all stages' results."""
-    if torch.is_grad_enabled():  # in a backward pass that will be differentiated itself
-        results = []
-        for matrices in stages:
-            for matrix, dim in _by_cost(matrices, dims):
-                x = along(matrix, x, dim)
-            results.append(x)
-        return results
-    # Whole tensors and no views of them: users may change what comes out in place.
-    outputs, shape = [], list(x.shape)
-    for matrices in stages:
-        for matrix, dim in zip(matrices, dims, strict=True):
-            shape[dim] = matrix.shape[0]
-        outputs.append(x.new_empty(shape))
-    if x.numel() == 0:
-        return outputs
-    first = dims[0]
-    x = x.reshape(-1, *x.shape[first:])
-    flat = [output.view(-1, *output.shape[first:]) for output in outputs]
-    step = max(1, CHUNK_BYTES // x[0].nbytes)
-    for start in range(0, len(x), step):
-        part = x[start : start + step]
-        for matrices, output in zip(stages, flat, strict=True):
-            *earlier, (last, last_dim) = _by_cost(matrices, dims)
-            for matrix, dim in earlier:
-                part = along(matrix, part, dim)
-            part = along(last, part, last_dim, out=output[start : start + step])
-    return outputs
+def _resized(x: Tensor, dims: Sequence[int], matrices: Sequence[Tensor]) -> Tensor:
+    """Room for what the matrices make of ``x``: a tensor of its own and no view of another one,
+    because users may change what comes out in place."""
+    shape = list(x.shape)
+    for matrix, dim in zip(matrices, dims, strict=True):
+        shape[dim] = matrix.shape[0]
+    return x.new_empty(shape)
 
 
-def _by_cost(matrices: list[Tensor], dims: Sequence[int]) -> list[tuple[Tensor, int]]:
-    """The matrices in the cheapest order: what shrinks most for its price comes first."""
-    pairs = zip(matrices, dims, strict=True)
-    return sorted(pairs, key=lambda pair: 1 / pair[0].shape[1] - 1 / pair[0].shape[0])
+def _chunks(first: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The tensors a few images at a time; the axes before ``first`` tell images apart."""
+    if tensors[0].numel() == 0:
+        return
+    flat = [tensor.reshape(-1, *tensor.shape[first:]) for tensor in tensors]
+    step = max(1, CHUNK_BYTES // max(tensor[0].nbytes for tensor in flat))
+    for start in range(0, len(flat[0]), step):
+        yield tuple(tensor[start : start + step] for tensor in flat)
 
 
-def _input_gradient(
-    dims: Sequence[int],
-    bases: Sequence[MatrixBasis],
+def _chain(
+    matrices: Sequence[Tensor], x: Tensor, dims: Sequence[int], out: Tensor | None = None
+) -> Tensor:
+    """Each matrix along its axis, in the cheapest order: what shrinks most for its price first."""
+    pairs = sorted(
+        zip(matrices, dims, strict=True),
+        key=lambda pair: 1 / pair[0].shape[1] - 1 / pair[0].shape[0],
+    )
+    for matrix, dim in pairs[:-1]:
+        x = along(matrix, x, dim)
+    matrix, dim = pairs[-1]
+    return along(matrix, x, dim, out=out)
+
+
+def _adjoints(
+    bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Dᵀ and (diag(w) · E)ᵀ of each axis."""
+    pairs = zip(bases, weights, strict=True)
+    return [b.synthesis.mT for b in bases], [b.analysis.mT * weight for b, weight in pairs]
+
+
+def _gradients_in_chunks(
+    ctx: Any, z: Tensor | None, weights: Sequence[Tensor], grad_y: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """∂x and Σ h·z, both from one pass over the output's gradient."""
+    synthesis, analysis = _adjoints(ctx.bases, weights)
+    first = ctx.dims[0]
+    grad_x = _resized(grad_y, ctx.dims, analysis)
+    if z is None:
+        folded = [matrix.mT for matrix in _folded(ctx.bases, weights)]
+        for source, target in _chunks(first, grad_y, grad_x):
+            _chain(folded, source, ctx.dims, out=target)
+        return grad_x, None
+    total = z.new_zeros(z.shape[first:])
+    for source, spectrum, target in _chunks(first, grad_y, z, grad_x):
+        h = _chain(synthesis, source, ctx.dims)
+        if ctx.needs_input_grad[0]:
+            _chain(analysis, h, ctx.dims, out=target)
+        total += (h * spectrum).sum(0)
+    return grad_x if ctx.needs_input_grad[0] else None, total
+
+
+def _gradients(
+    ctx: Any,
+    z: Tensor | None,
     weights: Sequence[Tensor],
     grad_y: Tensor | None,
     grad_z: Tensor | None,
-) -> Tensor | None:
-    grad_x = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """The same by operations that can be differentiated, vmapped and traced."""
+    synthesis, analysis = _adjoints(ctx.bases, weights)
+    grad_x = total = None
     if grad_y is not None:
-        (grad_x,) = _products(grad_y, dims, [matrix.mT for matrix in _folded(bases, weights)])
-    if grad_z is not None:  # only when a gradient is itself differentiated
-        (through_z,) = _products(grad_z, dims, [basis.analysis.mT for basis in bases])
+        h = _chain(synthesis, grad_y, ctx.dims)
+        grad_x = _chain(analysis, h, ctx.dims)
+        if z is not None:
+            total = (h * z).sum(list(range(h.ndim + ctx.dims[0])))
+    if grad_z is not None:
+        through_z = _chain([basis.analysis.mT for basis in ctx.bases], grad_z, ctx.dims)
         grad_x = through_z if grad_x is None else grad_x + through_z
-    return grad_x
+    return grad_x, total
 
 
-def _weight_gradient(
-    axis: int,
-    z: Tensor,
-    grad_y: Tensor,
-    dims: Sequence[int],
-    bases: Sequence[MatrixBasis],
-    synthesis: Sequence[Tensor],
-    ramp: range,
-) -> Tensor:
-    """∂w of one axis: Σ p·q for the basis functions in the ramp, 0 for the others."""
-    own = dims[axis]
-    kept = z.shape[own]
-    start, length = rows(ramp, kept)
-    p = z.narrow(own, start, length)
-    for matrix, dim in zip(synthesis, dims, strict=True):
-        if dim != own:
-            p = along(matrix, p, dim)
-    q = along(bases[axis].synthesis.narrow(1, start, length).mT, grad_y, own)
-    others = [dim for dim in range(-p.ndim, 0) if dim != own]
-    return torch.nn.functional.pad((p * q).sum(others), (start, kept - start - length))
+def _weight_gradients(
+    total: Tensor, weights: Sequence[Tensor], dims: Sequence[int]
+) -> list[Tensor]:
+    """The gradient of each weight vector, from Σ h·z: summed over all axes but its own."""
+    gradients = []
+    for own in dims:
+        rest = total
+        for weight, dim in zip(weights, dims, strict=True):
+            if dim != own:
+                rest = rest * weight.reshape(-1, *[1] * (-1 - dim))
+        others = [dim for dim in range(-rest.ndim, 0) if dim != own]
+        gradients.append(rest.sum(others) if others else rest)
+    return gradients

@@ -117,7 +117,7 @@ def spectral_pool(
     for n, m in zip(size, sizes.pooled_size(size, stride, output_size), strict=True):
         ones = torch.ones(m // 2 + 1, dtype=window_dtype(x.device), device=x.device)
         scale = sizes.scale(n, m, norm)
-        plans.append(AxisPlan(n, m, ones * scale, ramp=range(0), gain=scale * n / m))
+        plans.append(AxisPlan(n, m, ones * scale, gain=scale * n / m))
     return resample(x, plans, path=path)
 
 

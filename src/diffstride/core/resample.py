@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from diffstride.core import arguments, basis, fft, operator, sizes
-from diffstride.core.window import half_window, ramp_range, window_dtype
+from diffstride.core.window import half_window, window_dtype
 
 # About where a matrix product and an FFT cross on a CPU, see benchmarks/scaling.py.
 LONGEST_MATRIX_AXIS = 320
@@ -20,8 +20,6 @@ class AxisPlan:
     size: int
     kept: int
     weights: Tensor
-    ramp: range
-    """The frequencies whose weight may move with the stride."""
     gain: float
     """What a constant is multiplied by."""
 
@@ -67,11 +65,8 @@ def plan(
     for i, offset in enumerate(sizes.offsets(axes, convention)):
         n, m = size[i], length[i]
         window = half_window(n, band[i], m, strides[i], smoothness=smoothness, offset=offset)
-        ramp = range(0)  # a compiler needs none, and would make a graph for each
-        if numbers is not None:
-            ramp = ramp_range(n, m // 2, numbers[i], smoothness, offset)
         scale = sizes.scale(n, m, norm)
-        plans.append(AxisPlan(n, m, window * scale, ramp, gain=scale * n / m))
+        plans.append(AxisPlan(n, m, window * scale, gain=scale * n / m))
     return plans
 
 
@@ -96,7 +91,6 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
             [dim for dim, _ in short],
             [basis.MatrixBasis(a.size, a.kept, work.dtype, work.device) for _, a in short],
             [a.weights[basis.frequencies(a.kept, x.device)].to(work.dtype) for _, a in short],
-            [a.ramp for _, a in short],
         )
     # contiguous: an FFT along an inner axis leaves its result in an order of its own.
     work = work.contiguous()

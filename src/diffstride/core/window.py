@@ -6,8 +6,6 @@ It is 1 up to the frequency N/(2S) + δ, falls to 0 over the next R frequencies,
 when the stride does. That ramp is all a stride ever learns from.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -31,22 +29,6 @@ def effective_stride(stride: Tensor, size: int, smoothness: float, offset: float
     """
     lowest = sizes.lowest_stride(size, smoothness, offset)
     return stride.detach().clamp(lowest, size) + (stride - stride.detach())
-
-
-def ramp_range(size: int, highest: int, stride: float, smoothness: float, offset: float) -> range:
-    """The frequencies on which the window may be neither 0 nor 1, corners included.
-
-    >>> ramp_range(32, 16, stride=2.0, smoothness=4.0, offset=0.0)
-    range(8, 13)
-    """
-    if smoothness == 0:
-        return range(0)
-    lowest = sizes.lowest_stride(size, smoothness, offset)
-    cutoff = size / (2 * min(max(stride, lowest), size)) + offset
-    # Rounded outwards: one frequency too many costs little, and its gradient is 0.
-    return range(
-        min(math.floor(cutoff), highest + 1), min(math.ceil(cutoff + smoothness), highest) + 1
-    )
 
 
 def window_dtype(device: torch.device) -> torch.dtype:
