@@ -21,7 +21,9 @@ def test_digits(tmp_path):
     last = [line for line in result.stdout.splitlines() if line.startswith("epoch")][-1]
     accuracy, strides = re.search(r"accuracy +([\d.]+)%  strides (.+)", last).groups()
     assert float(accuracy) >= 97
-    assert all(abs(float(stride) - 3) > 0.1 for stride in re.findall(r"[\d.]+", strides))
+    moved = [abs(float(stride) - 3) for stride in re.findall(r"[\d.]+", strides)]
+    assert max(moved[:2]) > 0.3
+    assert max(moved[2:]) > 0.3
     assert "learned strides" in result.stdout
     assert figure.read_bytes().startswith(b"\x89PNG")
 
