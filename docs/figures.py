@@ -45,8 +45,8 @@ def draw_operator():
     n, stride, smoothness = 32, 2.5, 2.0
     (m,) = functional.output_size(n, stride, smoothness=smoothness)
     analysis, synthesis = (a.numpy() for a in basis.matrices(n, m))
-    window = functional.window(n, stride, smoothness=smoothness).numpy()
-    window = window[basis.frequencies(m).numpy()]
+    window = functional.window(n, stride, smoothness=smoothness)
+    window = basis.per_function(window, m).numpy()
     product = synthesis @ np.diag(window) @ analysis
     figure, axes = plt.subplots(1, 5, figsize=(11, 2.3), width_ratios=[n, m, m, n, n])
     parts = [

@@ -42,28 +42,39 @@ def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Ten
     return torch.matmul(matrix, x.flatten(dim + 1), out=flat).reshape(shape)
 
 
-def frequencies(kept: int, device: torch.device | str = "cpu") -> Tensor:
-    """The frequency of each of the M basis functions, as integers.
+def frequencies(kept: int) -> Tensor:
+    """The frequency of each of the M basis functions.
+
+    Whole numbers, but not integers: compilers stumble over arithmetic with those.
 
     >>> frequencies(6)
-    tensor([0, 1, 1, 2, 2, 3])
+    tensor([0., 1., 1., 2., 2., 3.], dtype=torch.float64)
     """
-    return torch.arange(1, kept + 1, device=device) // 2
+    return (torch.arange(1, kept + 1, dtype=torch.float64, device="cpu") / 2).floor()
+
+
+def per_function(values: Tensor, kept: int) -> Tensor:
+    """One value a frequency to one value a basis function, as frequencies repeat among those.
+
+    >>> per_function(torch.tensor([1.0, 0.5, 0.25]), kept=4)
+    tensor([1.0000, 0.5000, 0.5000, 0.2500])
+    """
+    return torch.stack([values, values], -1).flatten()[1 : kept + 1]
 
 
 def multiplicities(kept: int) -> Tensor:
     """How many bins of the M-point spectrum each basis function stands for: 1 for 0 and M/2."""
     f = frequencies(kept)
-    return torch.where((f == 0) | (2 * f == kept), 1.0, 2.0).to(torch.float64)
+    return 2.0 - ((f == 0) | (2 * f == kept)).to(torch.float64)
 
 
 def functions(grid: int, kept: int) -> Tensor:
     """The basis functions, one a row, on a grid of ``grid`` points, in float64.
 
-    The phase is reduced in integers, so that large grids are as exact as small ones.
+    The phase is reduced while it is a whole number, so that large grids are as exact as small ones.
     """
-    phase = torch.outer(frequencies(kept), torch.arange(grid, device="cpu")) % grid
-    angle = phase.to(torch.float64) * (2 * math.pi / grid)
+    points = torch.arange(grid, dtype=torch.float64, device="cpu")
+    angle = torch.outer(frequencies(kept), points).remainder(grid) * (2 * math.pi / grid)
     waves = angle.cos()
     waves[2::2] = angle[2::2].sin()
     return waves

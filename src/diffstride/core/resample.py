@@ -90,7 +90,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
             work,
             [dim for dim, _ in short],
             [basis.MatrixBasis(a.size, a.kept, work.dtype, work.device) for _, a in short],
-            [a.weights[basis.frequencies(a.kept, x.device)].to(work.dtype) for _, a in short],
+            [basis.per_function(a.weights, a.kept).to(work.dtype) for _, a in short],
         )
     # contiguous: an FFT along an inner axis leaves its result in an order of its own.
     work = work.contiguous()
