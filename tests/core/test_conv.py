@@ -166,7 +166,7 @@ def test_unbatched_input_and_errors():
     x, weight = torch.randn(3, 9, 8), torch.randn(4, 3, 1, 3)
     one = functional.diff_stride_conv(x, weight, None, 2.0)
     torch.testing.assert_close(one, functional.diff_stride_conv(x[None], weight, None, 2.0)[0])
-    with pytest.raises(ValueError, match="2 spatial axes, as many as the kernel has; got 2"):
+    with pytest.raises(ValueError, match="2 spatial axes, got 2 dimensions"):
         functional.diff_stride_conv(x[0], weight, None, 2.0)
     with pytest.raises(ValueError, match="order must be one of auto"):
         functional.diff_stride_conv(x, weight, None, 2.0, order="fast")

@@ -9,6 +9,7 @@ from diffstride import (
     DiffStride1d,
     DiffStride2d,
     DiffStride3d,
+    DiffStrideConv2d,
     SpectralPool1d,
     SpectralPool2d,
     functional,
@@ -83,6 +84,11 @@ CALLS = [
     (DiffStride2d(), torch.zeros(1, 1, 8, 8, dtype=torch.int64), TypeError, r"floating.*int64"),
     (SpectralPool2d(2), torch.zeros(1, 1, 8, 8, dtype=torch.uint8), TypeError, r"floating.*uint8"),
     (SpectralPool2d(2), [[1.0]], TypeError, r"input must be a tensor, got list"),
+    (DiffStride2d(), [[1.0]], TypeError, r"input must be a tensor, got list"),
+    (DiffStride2d(), torch.zeros(8), ValueError, r"2 spatial axes, got 1 dimensions"),
+    (DiffStride2d().eval(), torch.zeros(8), ValueError, r"2 spatial axes, got 1 dimensions"),
+    (DiffStrideConv2d(1, 1, 3), torch.zeros(8), ValueError, r"2 spatial axes, got 1 dimensions"),
+    (DiffStrideConv2d(1, 1, 3), None, TypeError, r"input must be a tensor, got NoneType"),
     (SpectralPool2d(output_size=(9, 8)), IMAGE, ValueError, r"not be larger .*\(9, 8\) for \(8, 8"),
 ]
 

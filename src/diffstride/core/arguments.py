@@ -102,6 +102,23 @@ def check_static(crop: bool, output_size: object, size_multiple: int) -> None:
         )
 
 
+def check_tensor(x: object) -> None:
+    """Raise a TypeError unless ``x`` is a floating-point tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"input must be a tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"input must be floating point, got {x.dtype}: convert it first")
+
+
+def check_rank(x: Tensor, axes: int) -> None:
+    """Raise a ValueError unless ``x`` has ``axes`` spatial axes behind its channels."""
+    if axes < 1 or x.ndim not in (axes + 1, axes + 2):
+        raise ValueError(
+            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
+            f"spatial axes, got {x.ndim} dimensions of shape {tuple(x.shape)}"
+        )
+
+
 def check_choice(value: str, choices: Sequence[str], name: str) -> None:
     """Raise a ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:

@@ -60,12 +60,8 @@ def diff_stride_conv(
     torch.Size([2, 8, 10, 10])
     """
     axes = weight.ndim - 2
-    if x.ndim not in (axes + 1, axes + 2):
-        raise ValueError(
-            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
-            f"spatial axes, as many as the kernel has; got {x.ndim} dimensions of shape "
-            f"{tuple(x.shape)}"
-        )
+    arguments.check_tensor(x)
+    arguments.check_rank(x, axes)
     arguments.check_choice(order, ORDERS, "order")
     unbatched = x.ndim == axes + 1
     if unbatched:

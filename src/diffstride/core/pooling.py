@@ -123,10 +123,7 @@ def spectral_pool(
 
 def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
     """How many spatial axes ``x`` has: as many as numbers are given, or all if only one is."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"input must be a tensor, got {type(x).__name__}")
-    if not x.is_floating_point():
-        raise TypeError(f"input must be floating point, got {x.dtype}: convert it first")
+    arguments.check_tensor(x)
     axes = arguments.count(given, name)
     if axes is None:
         if x.ndim < 3:
@@ -135,10 +132,5 @@ def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
                 f"{x.ndim} dimensions of shape {tuple(x.shape)}: pass one number per axis"
             )
         return x.ndim - 2
-    if axes < 1 or x.ndim not in (axes + 1, axes + 2):
-        raise ValueError(
-            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} "
-            f"spatial axes, as many as {name} has numbers; got {x.ndim} dimensions of shape "
-            f"{tuple(x.shape)}"
-        )
+    arguments.check_rank(x, axes)
     return axes

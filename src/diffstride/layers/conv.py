@@ -72,6 +72,7 @@ class DiffStrideConvNd(nn.Module):
         return self.downsample.strides
 
     def forward(self, x: Tensor) -> Tensor:
+        self.downsample.check(x)
         size = convolved_size(
             x.shape[-self.downsample.axes :],
             self.kernel_size,

@@ -115,13 +115,19 @@ class DiffStrideNd(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        self.check(x)
+        stride, options = self.prepare(x.shape[-self.axes :], self.planned(x.shape[-self.axes :]))
+        return diff_stride(x, stride, **options)
+
+    def check(self, x: Tensor) -> None:
+        """Raise a TypeError or ValueError unless the layer can take ``x``."""
+        arguments.check_tensor(x)
+        arguments.check_rank(x, self.axes)
         if self.stride.is_meta and not x.is_meta:
             raise ValueError(
                 "the stride is on the meta device and has no value, but the input is not: "
                 "use to_empty() and load a state, or reset_parameters()"
             )
-        stride, options = self.prepare(x.shape[-self.axes :], self.planned(x.shape[-self.axes :]))
-        return diff_stride(x, stride, **options)
 
     def planned(self, size: Sequence[int]) -> tuple[int, ...] | None:
         """What :meth:`plan` says in training mode; in eval mode nothing is written or planned."""
