@@ -164,6 +164,8 @@ def main() -> None:
     if args.epochs < 1:
         parser.error(f"--epochs must be at least 1, got {args.epochs}")
 
+    args.output.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after training
+
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # sums, and so results, would depend on the number of cores
     console = Console(highlight=False)
@@ -171,7 +173,6 @@ def main() -> None:
     initial = copy.deepcopy(pools)
     history = train(build_model(pools), pools, args.epochs, console)
     console.print(summarise(initial, pools))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     draw(history, initial, pools).savefig(args.output, dpi=150)
     print(f"wrote {args.output}")
 

@@ -9,8 +9,10 @@ from torch import Tensor
 from diffstride.core import arguments, basis, fft, operator, sizes
 from diffstride.core.window import half_window, window_dtype
 
-# About where a matrix product and an FFT cross on a CPU, see benchmarks/scaling.py.
-LONGEST_MATRIX_AXIS = 320
+# About where a matrix product and an FFT cross on a CPU (benchmarks/scaling.py); with several axes
+# later, because an FFT along an inner axis is slower than along the last.
+LONGEST_MATRIX_AXIS = 200
+LONGEST_MATRIX_AXIS_OF_SEVERAL = 320
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,10 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
         work = work.movedim(1, -1)
     first = -axes - 1 if channels_last else -axes
     planned = [(first + i, axis) for i, axis in enumerate(plans) if axis is not None]
-    short = [(dim, axis) for dim, axis in planned if not _by_fft(axis, path)]
-    for dim, axis in planned:
-        if _by_fft(axis, path):
-            work = fft.apply(work, dim, axis.kept, axis.weights.to(work.dtype))
+    long = [(dim, axis) for dim, axis in planned if _by_fft(axis, path, axes)]
+    short = [(dim, axis) for dim, axis in planned if not _by_fft(axis, path, axes)]
+    for dim, axis in long:
+        work = fft.apply(work, dim, axis.kept, axis.weights.to(work.dtype))
     if short:
         work = operator.apply(
             work,
@@ -97,9 +99,10 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
 
-def _by_fft(axis: AxisPlan, path: str) -> bool:
+def _by_fft(axis: AxisPlan, path: str, axes: int) -> bool:
     """The one place that chooses between matrices and FFT."""
-    return path == "fft" or (path == "auto" and axis.size > LONGEST_MATRIX_AXIS)
+    longest = LONGEST_MATRIX_AXIS if axes == 1 else LONGEST_MATRIX_AXIS_OF_SEVERAL
+    return path == "fft" or (path == "auto" and axis.size > longest)
 
 
 def _is_channels_last(x: Tensor, axes: int) -> bool:
