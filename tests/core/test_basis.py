@@ -14,13 +14,13 @@ def test_a_round_trip_is_the_identity(n):
 
 
 def arguments(n):
-    return n, n, torch.float32, torch.device("cpu")
+    return basis.matrices, n, n, torch.float32, torch.device("cpu")
 
 
 def test_matrices_are_made_once():
     cache = basis._Cache(max_bytes=2**20)
     assert cache.matrices(*arguments(8)) is cache.matrices(*arguments(8))
-    other = (8, 8, torch.float64, torch.device("cpu"))
+    other = (basis.matrices, 8, 8, torch.float64, torch.device("cpu"))
     assert cache.matrices(*other)[0].dtype == torch.float64
 
 
@@ -29,7 +29,7 @@ def test_the_cache_stays_within_its_bytes_and_drops_the_oldest():
     pairs = {n: cache.matrices(*arguments(n)) for n in (13, 14, 15, 16)}
     assert cache.matrices(*arguments(13)) is pairs[13]  # used again: no longer the oldest
     cache.matrices(*arguments(17))
-    held = [key[0] for key in cache._entries]
+    held = [key[1] for key in cache._entries]
     assert 14 not in held
     assert 13 in held
     assert 17 in held

@@ -147,12 +147,14 @@ def test_the_cheapest_order_is_taken(kernel, expected, monkeypatch):
 
 def test_circular_convolutions_are_done_on_few_frequencies_where_that_is_cheaper(monkeypatch):
     seen = spy(monkeypatch)
-    x, weight = torch.randn(1, 64, 32, 32), torch.randn(128, 64, 3, 3)
+    x, weight = torch.randn(8, 64, 32, 32), torch.randn(128, 64, 3, 3)
     options = {"padding": 1, "padding_mode": "circular"}
     functional.diff_stride_conv(x, weight, None, 2.0, smoothness=0.5, **options)
     assert seen == []
-    functional.diff_stride_conv(x, weight, None, 1.0, smoothness=4.0, **options)
-    assert len(seen) == 1
+    # Not for a kernel with few taps, nor for one image, which does not pay for its spectrum.
+    functional.diff_stride_conv(x, weight[..., :1, :1], None, 1.0, padding_mode="circular")
+    functional.diff_stride_conv(x[:1], weight, None, 2.0, **options)
+    assert seen == [(32, 32), (32, 32)]
 
 
 def test_many_channels_to_few_are_not_downsampled_first(monkeypatch):
@@ -178,3 +180,42 @@ def test_unbatched_input_and_errors():
         functional.diff_stride_conv(x, weight, None, 2.0, padding="full")
     with pytest.raises(ValueError, match="at least 1 on every axis"):
         functional.diff_stride_conv(torch.randn(1, 3, 2, 2), torch.randn(4, 3, 1, 3), None, 2.0)
+
+
+@pytest.mark.parametrize("chunk", [1, 2**30])
+def test_on_frequencies_gradients_are_exact_and_differentiable(chunk, monkeypatch):
+    from diffstride.core import circular
+
+    monkeypatch.setattr(circular, "CHUNK_BYTES", chunk)
+    x = torch.randn(2, 2, 7, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 1, 3, 3, dtype=torch.float64, requires_grad=True)
+    stride = torch.tensor([1.6, 2.1], dtype=torch.float64, requires_grad=True)
+
+    def convolve(x, weight, stride):
+        return functional.diff_stride_conv(
+            x,
+            weight,
+            None,
+            stride,
+            padding=1,
+            groups=2,
+            padding_mode="circular",
+            smoothness=1.0,
+            order="spectral",
+        )
+
+    assert torch.autograd.gradcheck(convolve, (x, weight, stride))
+    assert torch.autograd.gradgradcheck(convolve, (x, weight, stride))
+    mapped = torch.vmap(lambda one, w: convolve(one[None], w, 2.0)[0], (0, None))(x, weight)
+    torch.testing.assert_close(mapped, convolve(x, weight, 2.0))
+    kernels = torch.stack([weight, 2 * weight])
+    many = torch.vmap(lambda w: convolve(x, w, 2.0))(kernels)
+    torch.testing.assert_close(many[1], 2 * many[0])
+
+
+def test_long_axes_are_not_convolved_by_matrices():
+    x, weight = torch.randn(1, 1, 400), torch.randn(1, 1, 3)
+    options = {"padding": 1, "padding_mode": "circular"}
+    functional.diff_stride_conv(x, weight, None, 2.0, **options)
+    with pytest.raises(ValueError, match="order='spectral' is for axes of at most 320 samples"):
+        functional.diff_stride_conv(x, weight, None, 2.0, order="spectral", **options)

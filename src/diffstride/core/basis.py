@@ -13,6 +13,7 @@ for M = N.
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -23,10 +24,7 @@ class MatrixBasis:
     """E and D of one axis in the precision and on the device of the data."""
 
     def __init__(self, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> None:
-        # What a compiler or a fake tensor mode traces must be made before its eyes.
-        traced = torch.compiler.is_compiling() or type(torch.empty(0)) is not Tensor
-        make = _on_device if traced else _cache.matrices
-        self.analysis, self.synthesis = make(size, kept, dtype, device)
+        self.analysis, self.synthesis = cached(matrices, size, kept, dtype, device)
 
 
 def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Tensor:
@@ -90,10 +88,31 @@ def matrices(size: int, kept: int) -> tuple[Tensor, Tensor]:
     return functions(size, kept), functions(kept, kept).mT * (multiplicities(kept) / kept)
 
 
+Pair = tuple[Tensor, Tensor]
+
+
+def cached(
+    make: Callable[[int, int], Pair],
+    size: int,
+    kept: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Pair:
+    """The matrices ``make(size, kept)`` in this precision and on this device, made once."""
+    # What a compiler or a fake tensor mode traces must be made before its eyes.
+    if torch.compiler.is_compiling() or type(torch.empty(0)) is not Tensor:
+        return _on_device(make, size, kept, dtype, device)
+    return _cache.matrices(make, size, kept, dtype, device)
+
+
 def _on_device(
-    size: int, kept: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    analysis, synthesis = (matrix.to(device, dtype) for matrix in matrices(size, kept))
+    make: Callable[[int, int], Pair],
+    size: int,
+    kept: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Pair:
+    analysis, synthesis = (matrix.to(device, dtype) for matrix in make(size, kept))
     return analysis, synthesis.contiguous()
 
 
@@ -103,13 +122,18 @@ class _Cache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._bytes = 0
-        self._entries: OrderedDict[tuple[object, ...], tuple[Tensor, Tensor]] = OrderedDict()
+        self._entries: OrderedDict[tuple[object, ...], Pair] = OrderedDict()
         self._lock = threading.Lock()
 
     def matrices(
-        self, size: int, kept: int, dtype: torch.dtype, device: torch.device
-    ) -> tuple[Tensor, Tensor]:
-        key = (size, kept, dtype, device)
+        self,
+        make: Callable[[int, int], Pair],
+        size: int,
+        kept: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Pair:
+        key = (make, size, kept, dtype, device)
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -117,11 +141,11 @@ class _Cache:
         # Whatever mode the caller is in (inference, torch.func, a default device), the next one may
         # be in another: modes belong to a thread, so a thread of its own has none.
         with ThreadPoolExecutor(1) as thread:
-            pair = thread.submit(_on_device, size, kept, dtype, device).result()
+            pair = thread.submit(_on_device, make, size, kept, dtype, device).result()
         self._store(key, pair)
         return pair
 
-    def _store(self, key: tuple[object, ...], pair: tuple[Tensor, Tensor]) -> None:
+    def _store(self, key: tuple[object, ...], pair: Pair) -> None:
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = pair

@@ -14,13 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.core import arguments, fft
-from diffstride.core.resample import AxisPlan, plan, resample
+from diffstride.core import arguments, circular
+from diffstride.core.resample import (
+    LONGEST_MATRIX_AXIS_OF_SEVERAL,
+    AxisPlan,
+    plan,
+    resample,
+)
 
 ORDERS = ("auto", "after", "before", "spectral")
-# How much longer a multiply-accumulate takes in complex products, one small matrix a frequency,
-# than in a convolution: about this on a CPU, see benchmarks/conv.py.
-SLOWER_BY = 8
+# How much longer a multiply-accumulate takes in many small products, one a frequency, than in a
+# convolution: about this on a CPU, see benchmarks/conv.py.
+SLOWER_BY = 3
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -82,17 +87,27 @@ def diff_stride_conv(
         device=x.device,
     )
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
-    circular = padding_mode == "circular" and tuple(x.shape[2:]) == size
+    wraps = padding_mode == "circular" and tuple(x.shape[2:]) == size
     if order == "auto":
-        order = _cheapest(x.shape[1], weight, plans, pointwise, circular)
+        order = _cheapest(x.shape[:2], weight, plans, pointwise, wraps)
     if order == "spectral":
-        if not circular:
+        if not wraps:
             raise ValueError(
                 f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
                 f"size; got {padding_mode!r} and {tuple(x.shape[2:])} to {tuple(size)}"
             )
+        if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
+            raise ValueError(
+                f"order='spectral' is for axes of at most {LONGEST_MATRIX_AXIS_OF_SEVERAL} "
+                f"samples, got {tuple(size)}: leave order='auto'"
+            )
         starts = [before for before, _ in pads]
-        y = _spectral(x, weight, bias, plans, starts, spread, groups)
+        work = torch.float64 if x.dtype == torch.float64 else torch.float32
+        y = circular.convolve(x.to(work), weight.to(work), plans, starts, spread, groups)
+        if bias is not None:
+            gain = math.prod(p.gain for p in plans)
+            y = y + (bias.to(work) * gain).reshape(-1, *[1] * axes)
+        y = y.to(x.dtype)
     else:
         may_come_first = pointwise if order == "before" else [False] * axes
         early = [p if first else None for p, first in zip(plans, may_come_first, strict=True)]
@@ -166,31 +181,37 @@ def _convolve(
 
 
 def _cheapest(
-    channels: int,
+    images: Sequence[int],
     weight: Tensor,
     plans: list[AxisPlan],
     pointwise: list[bool],
-    circular: bool,
+    wraps: bool,
 ) -> str:
-    """The order with the fewest multiply-accumulates per example, of those that apply."""
+    """The order with the fewest multiply-accumulates, of those that apply to (batch, channels)."""
+    batch, channels = images
     outputs, per_group, *kernel = weight.shape
     taps = math.prod(kernel) * per_group * outputs
     full = [p.size for p in plans]
     kept = [p.kept for p in plans]
     early = [m if is_point else n for n, m, is_point in zip(full, kept, pointwise, strict=True)]
     costs = {
-        "after": math.prod(full) * taps + outputs * _transform(full, kept),
-        "before": channels * _transform(full, early)
-        + math.prod(early) * taps
-        + outputs * _transform(early, kept),
+        "after": batch * (math.prod(full) * taps + outputs * _transform(full, kept)),
+        "before": batch
+        * (
+            channels * _transform(full, early)
+            + math.prod(early) * taps
+            + outputs * _transform(early, kept)
+        ),
     }
-    if circular:
-        # A complex product is four real ones, on half of the frequencies.
-        costs["spectral"] = SLOWER_BY * (
+    if wraps and max(full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
+        # A complex product is four real ones, on half of the frequencies; the spectrum of the
+        # kernel is the same for the whole batch.
+        example = (
             2 * math.prod(kept) * per_group * outputs
             + channels * _transform(full, kept)
             + outputs * _transform(kept, kept)
         )
+        costs["spectral"] = SLOWER_BY * (batch * example + math.prod(kept) * taps)
     return min(costs, key=lambda name: costs[name])
 
 
@@ -202,49 +223,3 @@ def _transform(size: Sequence[int], kept: Sequence[int]) -> int:
             total += math.prod(current) * m
             current[i] = m
     return total
-
-
-def _spectral(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    plans: list[AxisPlan],
-    starts: list[int],
-    dilation: tuple[int, ...],
-    groups: int,
-) -> Tensor:
-    """Circular convolution on the kept frequencies, each with the weight of its window."""
-    work = torch.float64 if x.dtype == torch.float64 else torch.float32
-    kept = [p.kept for p in plans]
-    kernel = _kernel_spectrum(weight.to(work), plans, starts, dilation)
-    for i, p in enumerate(plans):
-        f = fft.signed_frequencies(p.kept, half=i == len(plans) - 1, device=x.device)
-        column = p.weights[f.abs()].to(work).reshape(-1, *[1] * (len(plans) - 1 - i))
-        kernel = kernel * column
-    spectrum = fft.truncated_spectrum(x.to(work), kept)
-    batch, _, *frequencies = spectrum.shape
-    product = torch.einsum(
-        "bgif,goif->bgof",
-        spectrum.reshape(batch, groups, kernel.shape[1], -1),
-        kernel.reshape(groups, -1, kernel.shape[1], math.prod(frequencies)),
-    )
-    y = fft.from_truncated_spectrum(product.reshape(batch, -1, *frequencies), kept)
-    if bias is not None:
-        gain = math.prod(p.gain for p in plans)
-        y = y + (bias.to(work) * gain).reshape(-1, *[1] * len(plans))
-    return y.to(x.dtype)
-
-
-def _kernel_spectrum(
-    weight: Tensor, plans: list[AxisPlan], starts: list[int], dilation: tuple[int, ...]
-) -> Tensor:
-    """Σ_j w[j] · exp(2πi f (d·j − p) / N) for the kept frequencies, axis by axis."""
-    spectrum = weight.to(weight.dtype.to_complex())
-    for i, (p, start, d) in enumerate(zip(plans, starts, dilation, strict=True)):
-        f = fft.signed_frequencies(p.kept, half=i == len(plans) - 1, device=weight.device)
-        positions = d * torch.arange(weight.shape[2 + i], device=weight.device) - start
-        # The phase is reduced in integers, as in the basis.
-        angle = (torch.outer(positions, f) % p.size).to(weight.dtype) * (2 * math.pi / p.size)
-        phases = torch.polar(torch.ones_like(angle), angle)
-        spectrum = torch.tensordot(spectrum, phases, dims=([2], [0]))
-    return spectrum

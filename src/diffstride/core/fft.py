@@ -5,7 +5,6 @@ of a full one, and every inverse is given its length. Of the last bin of an even
 takes the real part: the lone cosine.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -62,39 +61,3 @@ class _HalfSpectrum(torch.autograd.Function):
 def _column(vector: Tensor, dim: int) -> Tensor:
     """The vector, shaped to multiply the axis ``dim`` of a tensor."""
     return vector.reshape(-1, *[1] * (-1 - dim))
-
-
-def signed_frequencies(kept: int, *, half: bool, device: torch.device | str = "cpu") -> Tensor:
-    """The frequencies of a truncated spectrum: 0 … ⌊M/2⌋, then −⌊M/2⌋ … −1 unless it is half.
-
-    Both M/2 and −M/2 are there for an even M; they meet in one bin on the way back.
-
-    >>> signed_frequencies(4, half=False)
-    tensor([ 0,  1,  2, -2, -1])
-    """
-    above = torch.arange(kept // 2 + 1, device=device)
-    return above if half else torch.cat([above, -above[1:].flip(0)])
-
-
-def truncated_spectrum(x: Tensor, kept: Sequence[int]) -> Tensor:
-    """The lowest frequencies of the last axes of ``x``, the very last one with half a spectrum."""
-    spectrum: Tensor = torch.fft.rfft(x, dim=-1)[..., : kept[-1] // 2 + 1]
-    for dim, m in zip(range(-len(kept), -1), kept, strict=False):
-        spectrum = torch.fft.fft(spectrum, dim=dim)
-        n = spectrum.shape[dim]
-        above, below = spectrum.narrow(dim, 0, m // 2 + 1), spectrum.narrow(dim, n - m // 2, m // 2)
-        spectrum = torch.cat([above, below], dim)
-    return spectrum
-
-
-def from_truncated_spectrum(spectrum: Tensor, kept: Sequence[int]) -> Tensor:
-    """Samples on the smaller grid from what :func:`truncated_spectrum` kept."""
-    for dim, m in zip(range(-len(kept), -1), kept, strict=False):
-        if m % 2 == 0:
-            above = spectrum.narrow(dim, 0, m // 2)
-            nyquist = spectrum.narrow(dim, m // 2, 2).mean(dim, keepdim=True)
-            below = spectrum.narrow(dim, m // 2 + 2, m // 2 - 1)
-            spectrum = torch.cat([above, nyquist, below], dim)
-        spectrum = torch.fft.ifft(spectrum, dim=dim)
-    y: Tensor = torch.fft.irfft(spectrum, n=kept[-1], dim=-1)
-    return y
