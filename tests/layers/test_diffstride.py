@@ -309,3 +309,36 @@ def test_layers_pass_their_path_on():
         by_matrix, by_fft = (make(1.7, path=path)(x) for path in ("operator", "fft"))
         assert not torch.equal(by_matrix, by_fft)
         assert torch.equal(make(1.7)(x), by_matrix)
+
+
+def test_where_reading_is_not_free_the_stride_is_read_once_an_update(monkeypatch):
+    from diffstride.layers import diffstride as module
+
+    reads = []
+    read = module.arguments.per_axis
+
+    def counted(value, axes, name):
+        if isinstance(value, torch.Tensor):
+            reads.append(value.detach().clone())
+        return read(value, axes, name)
+
+    layer = DiffStride2d(2.0)
+    monkeypatch.setattr(module, "_reads_are_free", lambda device: False)
+    monkeypatch.setattr(module.arguments, "per_axis", counted)
+    x = torch.randn(1, 1, 32, 32)
+    for _ in range(3):
+        assert layer(x).shape[-2:] == (24, 24)
+    assert len(reads) == 1
+    with torch.no_grad():
+        layer.stride.add_(1.0)
+    assert layer(x).shape[-2:] == (18, 18)
+    assert copy.deepcopy(layer)(x).shape[-2:] == (18, 18)
+    layer.load_state_dict({"stride": torch.tensor([4.0, 2.0])})
+    assert layer(x).shape[-2:] == (16, 24)
+    with torch.no_grad():
+        layer.stride.fill_(0.5)  # out of range: projected, so it is read again
+    assert layer(x).shape[-2:] == (32, 32)
+    assert layer.strides == (1.0, 1.0)
+    swapped = {"stride": torch.tensor([2.0, 2.0])}
+    assert torch.func.functional_call(layer.eval(), swapped, (x,)).shape[-2:] == (24, 24)
+    assert layer(x).shape[-2:] == (32, 32)

@@ -67,16 +67,8 @@ def diff_stride_conv(
     axes = weight.ndim - 2
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
-    arguments.check_choice(order, ORDERS, "order")
-    unbatched = x.ndim == axes + 1
-    if unbatched:
-        x = x[None]
-    kernel = weight.shape[2:]
-    spread = _whole(dilation, axes, "dilation")
-    pads = _pads(padding, kernel, spread)
-    size = convolved_size(x.shape[2:], kernel, padding=padding, dilation=dilation)
     plans = plan(
-        size,
+        convolved_size(x.shape[-axes:], weight.shape[2:], padding=padding, dilation=dilation),
         stride,
         smoothness=smoothness,
         crop=crop,
@@ -86,6 +78,43 @@ def diff_stride_conv(
         convention=convention,
         device=x.device,
     )
+    return convolve(
+        x,
+        weight,
+        bias,
+        plans,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        padding_mode=padding_mode,
+        path=path,
+        order=order,
+    )
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plans: list[AxisPlan],
+    *,
+    padding: int | Sequence[int] | str,
+    dilation: int | Sequence[int],
+    groups: int,
+    padding_mode: str,
+    path: str,
+    order: str,
+) -> Tensor:
+    """Convolve without a stride and carry out the plans, in the order asked for."""
+    arguments.check_choice(order, ORDERS, "order")
+    axes = len(plans)
+    unbatched = x.ndim == axes + 1
+    if unbatched:
+        x = x[None]
+    kernel = weight.shape[2:]
+    spread = _whole(dilation, axes, "dilation")
+    pads = _pads(padding, kernel, spread)
+    size = tuple(p.size for p in plans)
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     wraps = padding_mode == "circular" and tuple(x.shape[2:]) == size
     if order == "auto":

@@ -19,7 +19,7 @@ from diffstride.core.basis import MatrixBasis, along
 
 # Images are filtered some at a time, so that what passes from one product to the next stays in
 # the cache and needs no fresh memory.
-CHUNK_BYTES = 2**25
+CHUNK_BYTES = 2**23
 
 
 def apply(

@@ -37,8 +37,13 @@ def plan(
     norm: str,
     convention: str,
     device: torch.device,
+    numbers: Sequence[float] | None = None,
 ) -> list[AxisPlan]:
-    """The plan of each axis for a stride that may be learned."""
+    """The plan of each axis for a stride that may be learned.
+
+    ``numbers`` are the values of the stride, where they are known already: reading them is not
+    free on an accelerator.
+    """
     arguments.check_choice(norm, arguments.NORMS, "norm")
     arguments.check_choice(convention, arguments.CONVENTIONS, "convention")
     arguments.check_smoothness(smoothness)
@@ -49,7 +54,8 @@ def plan(
     if not crop and smoothness > 0:
         output_size = tuple(size)
     unread = output_size is not None and torch.compiler.is_compiling()
-    numbers = None if unread else arguments.per_axis(stride, axes, "stride")
+    if numbers is None and not unread:
+        numbers = arguments.per_axis(stride, axes, "stride")
     if not isinstance(stride, Tensor):
         stride = torch.tensor(stride, dtype=window_dtype(device), device=device)
     strides = stride.to(device).expand(axes).unbind()

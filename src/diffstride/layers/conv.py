@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
-from diffstride.core.conv import ORDERS, convolved_size, diff_stride_conv
+from diffstride.core.conv import ORDERS, convolve, convolved_size
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 
 
@@ -79,18 +79,17 @@ class DiffStrideConvNd(nn.Module):
             padding=self.padding,
             dilation=self.dilation,
         )
-        stride, options = self.downsample.prepare(size, self.downsample.planned(size))
-        return diff_stride_conv(
+        return convolve(
             x,
             self.weight,
             self.bias,
-            stride,
+            self.downsample.plans(size, x.device, planned=self.downsample.planned(size)),
             padding=self.padding,
             dilation=self.dilation,
             groups=self.groups,
             padding_mode=self.padding_mode,
+            path=self.downsample.path,
             order=self.order,
-            **options,
         )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -1,5 +1,6 @@
 """Layers whose stride is a parameter."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments, sizes
-from diffstride.core.pooling import diff_stride
+from diffstride.core.resample import AxisPlan, plan, resample
 
 
 class DiffStrideNd(nn.Module):
@@ -91,13 +92,15 @@ class DiffStrideNd(nn.Module):
             initial = torch.tensor(self._initial[: len(self.stride)], dtype=torch.float64)
             self.stride.copy_(initial)
         self._remembered = self._initial
+        self._seen: tuple[Tensor, int, tuple[float, ...]] | None = None
 
     @property
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
         if self.stride.is_meta:  # a shape, but no value: plan with the last one known
             return self._remembered
-        return arguments.per_axis(self._clamped().expand(self.axes), self.axes, "stride")
+        values = self._clamp(self._read())
+        return values * self.axes if self.shared else values
 
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
         """The spatial size that comes out for an input of spatial size ``size``."""
@@ -116,8 +119,9 @@ class DiffStrideNd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.check(x)
-        stride, options = self.prepare(x.shape[-self.axes :], self.planned(x.shape[-self.axes :]))
-        return diff_stride(x, stride, **options)
+        size = x.shape[-self.axes :]
+        plans = self.plans(size, x.device, planned=self.planned(size))
+        return resample(x, plans, path=self.path)
 
     def check(self, x: Tensor) -> None:
         """Raise a TypeError or ValueError unless the layer can take ``x``."""
@@ -129,53 +133,80 @@ class DiffStrideNd(nn.Module):
                 "use to_empty() and load a state, or reset_parameters()"
             )
 
-    def planned(self, size: Sequence[int]) -> tuple[int, ...] | None:
-        """What :meth:`plan` says in training mode; in eval mode nothing is written or planned."""
+    def planned(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Project the parameter to its range in training mode, and say which size follows."""
+        if not torch.compiler.is_compiling():
+            return self.project(size) if self.training else self.output_size(size)
+        # A graph can't read the stride. In eval mode, where nothing is written, it stays whole:
+        # the stride is the one last seen.
         if not self.training:
-            return None
-        if torch.compiler.is_compiling():
-            from diffstride.layers import outside_graphs
-
-            return outside_graphs.plan(self, size)  # type: ignore[no-any-return]
-        return self.plan(size)
-
-    def plan(self, size: Sequence[int]) -> tuple[int, ...]:
-        """Project the parameter to its range, and say which size follows for such an input."""
-        if self.stride.is_meta:
             return self._output_size(size, self._remembered)
-        clamped = self._clamped()
+        from diffstride.layers import outside_graphs
+
+        return outside_graphs.project(self, size)  # type: ignore[no-any-return]
+
+    def plans(
+        self, size: Sequence[int], device: torch.device, planned: tuple[int, ...]
+    ) -> list[AxisPlan]:
+        """What to do to each axis of an input of this size; ``planned`` is its size to be."""
+        output_size, numbers = self.fixed_size, None
+        if not torch.compiler.is_compiling():
+            numbers = self.strides
+        elif self.crop:
+            output_size = planned
+        return plan(
+            size,
+            self._remembered if self.stride.is_meta else self._in_range().expand(self.axes),
+            numbers=numbers,
+            smoothness=self.smoothness,
+            crop=self.crop,
+            output_size=output_size,
+            size_multiple=1 if output_size is not None else self.size_multiple,
+            norm=self.norm,
+            convention=self.convention,
+            device=device,
+        )
+
+    def project(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Project the parameter to its range, and say which size follows for such an input."""
         # Not written without need: a write between the two branches that share a layer would
-        # invalidate the graph of the first.
-        current = arguments.to_numbers(self.stride, "stride")
-        outside = arguments.to_numbers(clamped, "stride") != current
-        if outside and self.stride.is_leaf:  # one that is computed from others can't be written
+        # invalidate the graph of the first. One that is computed from others can't be written.
+        outside = self.stride.is_leaf and not self.stride.is_meta
+        if outside and self._clamp(self._read()) != self._read():
             with torch.no_grad():
-                self.stride.copy_(clamped)
+                self.stride.clamp_(self.min_stride, self.max_stride)
         return self._output_size(size, self.strides)
 
-    def prepare(
-        self, size: Sequence[int], planned: tuple[int, ...] | None
-    ) -> tuple[Tensor | tuple[float, ...], dict[str, Any]]:
-        """What to pass to :func:`diff_stride` for an input of this size: the stride, one per axis,
-        and the other arguments. ``planned`` is what :meth:`plan` said in training mode."""
-        names = ("smoothness", "crop", "size_multiple", "norm", "convention", "path")
-        options = {name: getattr(self, name) for name in names}
-        options["output_size"] = self.fixed_size
-        if self.stride.is_meta:
-            return self._remembered, options
-        if torch.compiler.is_compiling() and self.crop:
-            # A graph can't read the stride, so the size goes in as an argument.
-            if planned is None:
-                planned = self._output_size(size, self._remembered)
-            options |= {"output_size": planned, "size_multiple": 1}
-        stride: Tensor = self.stride
-        if not (self.training and stride.is_leaf):
-            # The gradient passes straight through, and the sum is exact: its second term is 0.
-            stride = self._clamped() + (self.stride - self.stride.detach())
-        return stride.expand(self.axes), options
+    def _in_range(self) -> Tensor:
+        """The parameter, within its range; the gradient passes straight through."""
+        if self.training and self.stride.is_leaf:  # projected already
+            return self.stride
+        # The sum is exact: its second term is 0.
+        clamped = self.stride.detach().clamp(self.min_stride, self.max_stride)
+        return clamped + (self.stride - self.stride.detach())
 
-    def _clamped(self) -> Tensor:
-        return self.stride.detach().clamp(self.min_stride, self.max_stride)
+    def _clamp(self, values: Sequence[float]) -> tuple[float, ...]:
+        """What ``torch.clamp`` makes of these values."""
+        low, high = _in_precision(self.min_stride, self.max_stride, self.stride.dtype)
+        return tuple(min(max(value, low), high) for value in values)
+
+    def _read(self) -> tuple[float, ...]:
+        """The parameter's values, read once an update where reading makes an accelerator wait.
+
+        Updates are told by the version of the tensor, which counts every change in place but those
+        made through ``.data``.
+        """
+        stride = self.stride
+        if _reads_are_free(stride.device):
+            return arguments.per_axis(stride, len(stride), "stride")
+        if self._seen is not None:
+            alias, version, values = self._seen
+            # The alias holds its memory, so no other tensor can have come to the same place.
+            if alias.data_ptr() == stride.data_ptr() and stride._version == version:
+                return values
+        values = arguments.per_axis(stride, len(stride), "stride")
+        self._seen = (stride.detach(), stride._version, values)
+        return values
 
     def train(self, mode: bool = True) -> "DiffStrideNd":
         super().train(mode)
@@ -211,6 +242,17 @@ class DiffStrideNd(nn.Module):
             if getattr(self, name) != value
         ]
         return ", ".join(parts)
+
+
+@functools.cache
+def _in_precision(lowest: float, highest: float | None, dtype: torch.dtype) -> tuple[float, ...]:
+    """The range of a stride, in the precision that it has itself."""
+    bounds = [lowest, math.inf if highest is None else highest]
+    return tuple(torch.tensor(bounds, dtype=dtype, device="cpu").tolist())
+
+
+def _reads_are_free(device: torch.device) -> bool:
+    return device.type == "cpu"
 
 
 class DiffStride1d(DiffStrideNd):

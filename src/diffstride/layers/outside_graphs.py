@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def plan(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+def project(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
     """Read the layer's stride on the host, as no graph can."""
-    return layer.plan(size)
+    return layer.project(size)
