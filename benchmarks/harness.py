@@ -40,7 +40,11 @@ def arguments(description: str) -> argparse.Namespace:
 
 
 def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median time of each side in seconds; the sides take turns, after a warm-up of two."""
+    """The median time of each side in seconds; the sides take turns, after a warm-up of two.
+
+    A different one begins each round, so that none always follows the one that leaves the cache
+    and the heap in disorder.
+    """
     for run in sides.values():
         run()
         run()
@@ -48,8 +52,9 @@ def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
-            for name, run in sides.items():
+        for turn in range(rounds):
+            first = turn % len(sides)
+            for name, run in [*sides.items()][first:] + [*sides.items()][:first]:
                 start = time.perf_counter()
                 run()
                 times[name].append(time.perf_counter() - start)

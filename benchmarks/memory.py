@@ -1,18 +1,28 @@
-"""What a layer keeps for its backward pass, in bytes.
+"""What a layer keeps for its backward pass, and the peak of whole training steps, in bytes.
 
     python -m benchmarks.memory [--quick]
 
-Counted, not sampled: every tensor that autograd saves, each storage once, without the input itself
-and without parameters. Figures are relative to the bytes of the layer's output.
+Counted, not sampled. Of a layer: every tensor that autograd saves, each storage once, without the
+input itself and without parameters, relative to the bytes of the layer's output. Of a network:
+the most bytes that are alive at any time of a training step, every tensor that an operation makes
+included, relative to the same network with a resize that costs nothing and keeps nothing in place
+of each layer.
 """
 
+import copy
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmarks import contenders, harness
 from benchmarks.layer import SHAPES
+from benchmarks.network import audio_network, resnet18, training_step
 from diffstride import DiffStride2d
 
 
@@ -32,6 +42,88 @@ def bytes_kept(layer: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         y = layer(x)
     return sum(storages.values()), y.nbytes
+
+
+class PeakBytes(TorchDispatchMode):
+    """Counts the bytes of all storages that operations make, for as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive = self.peak = 0
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        before = {id(s) for s in self._storages((args, kwargs))}
+        results = operation(*args, **(kwargs or {}))
+        for storage in self._storages(results):
+            key = id(storage)
+            if key not in before and key not in self._known:
+                self.alive += storage.nbytes()
+                self._known[key] = weakref.ref(storage, self._gone(key, storage.nbytes()))
+        self.peak = max(self.peak, self.alive)
+        return results
+
+    @staticmethod
+    def _storages(values: Any) -> list[Any]:
+        return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+    def _gone(self, key: int, size: int) -> Callable[[object], None]:
+        def forget(_: object) -> None:
+            self.alive -= size
+            del self._known[key]
+
+        return forget
+
+
+class FreeResize(nn.Module):
+    """The size that a layer makes, without its filter: nothing is kept for the backward pass."""
+
+    def __init__(self, layer: DiffStride2d) -> None:
+        super().__init__()
+        self.output_size = layer.output_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(x, self.output_size(x.shape[2:]))
+
+
+def with_free_resizes(model: nn.Module) -> nn.Module:
+    model = copy.deepcopy(model)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, DiffStride2d):
+                setattr(parent, name, FreeResize(child))
+    return model
+
+
+def peak_of_a_step(model: nn.Module, x: Tensor) -> int:
+    step = training_step(model, x)
+    step()  # makes gradients and momenta, which stay
+    with PeakBytes() as counter:
+        step()
+    return counter.peak
+
+
+def networks(options: Any) -> list[dict[str, Any]]:
+    cases = {
+        "resnet18": (resnet18(True), torch.randn(8 if options.quick else 32, 3, 32, 32)),
+        "audio": (audio_network(True), torch.randn(4 if options.quick else 16, 1, 64, 100)),
+    }
+    rows = []
+    for name, (model, x) in cases.items():
+        ours, free = (peak_of_a_step(m, x) for m in (model, with_free_resizes(model)))
+        shape = "×".join(map(str, x.shape))
+        rows.append(
+            {
+                "network": name,
+                "input": shape,
+                "ours MiB": ours / 2**20,
+                "free resize MiB": free / 2**20,
+                "ours / free resize": ours / free,
+            }
+        )
+    return rows
 
 
 def main() -> None:
@@ -55,6 +147,9 @@ def main() -> None:
             }
         )
     harness.report("memory", rows, options, "float32, S = 2, R = 4; bytes kept for backward")
+    print()
+    note = "float32, S = 2, R = 4; peak bytes of a training step with SGD"
+    harness.report("memory_networks", networks(options), options, note)
 
 
 if __name__ == "__main__":

@@ -207,11 +207,13 @@ FIGURES = {
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
-        figure = draw()
-        path = folder / f"{name}.svg"
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-        print(path)
+        save(draw(), folder / f"{name}.svg")
+
+
+def save(figure, path: Path) -> None:
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(path)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,20 @@ def test_bytes_are_counted_once_and_without_the_input():
     assert (kept, output) == (2 * x.nbytes, x.nbytes)
 
 
+def test_the_peak_counts_what_is_alive_at_the_same_time():
+    with memory.PeakBytes() as counter:
+        a = torch.zeros(256)
+        b = (a + 1) * 2  # a + 1 dies here
+        a.add_(b)
+        a[:3].neg_()
+        del a
+        torch.zeros(128)
+    assert counter.peak == 3 * 1024
+    assert counter.alive == b.nbytes
+
+
 def test_sides_take_turns_after_a_warm_up():
     calls = []
     times = harness.interleaved({name: lambda n=name: calls.append(n) for name in "ab"}, rounds=3)
-    assert calls == ["a", "a", "b", "b", *"ababab"]
+    assert calls == ["a", "a", "b", "b", *"abbaab"]
     assert set(times) == {"a", "b"}

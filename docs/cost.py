@@ -1,0 +1,80 @@
+"""Write the tables of docs/cost.md and draw its figure, from what the benchmarks measured.
+
+    python -m docs.cost [RESULTS]
+
+RESULTS is the folder of the benchmarks' JSON files, benchmarks/results unless given.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/cost.md"
+TABLES = ("layer", "memory", "memory_networks", "scaling", "conv", "network", "compile")
+
+
+def read(results, name):
+    path = results / f"{name}.json"
+    if not path.exists():
+        raise SystemExit(f"{path} does not exist: run python -m benchmarks.{name.split('_')[0]}")
+    return json.loads(path.read_text())
+
+
+def table(record):
+    """The rows of a benchmark as a Markdown table, under the conditions they hold for."""
+    columns = list(record["rows"][0])
+    lines = [f"| {' | '.join(columns)} |", f"|{'---:|' * len(columns)}"]
+    for row in record["rows"]:
+        cells = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()]
+        lines.append(f"| {' | '.join('–' if cell == 'nan' else cell for cell in cells)} |")
+    where = record["conditions"]
+    conditions = f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}"
+    small = " A quick run." if record["quick"] else ""
+    note = f"{record['note']}. Medians of {record['rounds']} rounds on {conditions}.{small}"
+    return "\n".join([*lines, "", note])
+
+
+def draw(growth):
+    """Milliseconds a training step, as one dimension of the images grows."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)
+    colours = {
+        "diffstride": BLUE,
+        "textbook": ORANGE,
+        "avg_pool": GREEN,
+        "strided conv": GREY,
+    }
+    for ax, varied in zip(axes, ("side", "channels", "batch"), strict=True):
+        rows = [row for row in growth["rows"] if row["varied"] == varied]
+        for name, colour in colours.items():
+            values = [row["value"] for row in rows]
+            ax.plot(values, [row[name] for row in rows], "o-", ms=3, color=colour, label=name)
+        ax.set(xscale="log", yscale="log", xlabel=varied, xticks=values, xticklabels=values)
+        ax.minorticks_off()
+    axes[0].set_ylabel("ms a training step")
+    axes[0].legend(frameon=False)
+    return figure
+
+
+def written(page, results):
+    """The page with its tables replaced."""
+    for name in TABLES:
+        between = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        page, count = between.subn(
+            lambda match, name=name: match[1] + table(read(results, name)) + match[2], page
+        )
+        assert count == 1, f"the page has no place for the table of {name}"
+    return page
+
+
+def main(results):
+    save(draw(read(results, "growth")), ROOT / "docs/figures/cost.svg")
+    PAGE.write_text(written(PAGE.read_text(), results))
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "benchmarks/results")
