@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "core": set(),
     "layers": {"core"},
     "tools": {"layers", "core"},
-    "models": {"layers"},
+    "models": {"layers", "core"},
     "data": set(),
     "training": {"tools", "layers", "core"},
     "experiments": {"training", "data", "models", "tools", "layers", "core"},

@@ -89,8 +89,8 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
         work = work.movedim(1, -1)
     first = -axes - 1 if channels_last else -axes
     planned = [(first + i, axis) for i, axis in enumerate(plans) if axis is not None]
-    long = [(dim, axis) for dim, axis in planned if _by_fft(axis, path, axes)]
-    short = [(dim, axis) for dim, axis in planned if not _by_fft(axis, path, axes)]
+    long = [(dim, axis) for dim, axis in planned if by_fft(axis.size, path, axes)]
+    short = [(dim, axis) for dim, axis in planned if not by_fft(axis.size, path, axes)]
     for dim, axis in long:
         work = fft.apply(work, dim, axis.kept, axis.weights.to(work.dtype))
     if short:
@@ -105,10 +105,10 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
 
-def _by_fft(axis: AxisPlan, path: str, axes: int) -> bool:
+def by_fft(size: int, path: str, axes: int) -> bool:
     """The one place that chooses between matrices and FFT."""
     longest = LONGEST_MATRIX_AXIS if axes == 1 else LONGEST_MATRIX_AXIS_OF_SEVERAL
-    return path == "fft" or (path == "auto" and axis.size > longest)
+    return path == "fft" or (path == "auto" and size > longest)
 
 
 def _is_channels_last(x: Tensor, axes: int) -> bool:

@@ -156,7 +156,7 @@ class DiffStrideNd(nn.Module):
             output_size = planned
         return plan(
             size,
-            self._remembered if self.stride.is_meta else self._in_range().expand(self.axes),
+            self._remembered if self.stride.is_meta else self.in_range().expand(self.axes),
             numbers=numbers,
             smoothness=self.smoothness,
             crop=self.crop,
@@ -177,7 +177,7 @@ class DiffStrideNd(nn.Module):
                 self.stride.clamp_(self.min_stride, self.max_stride)
         return self._output_size(size, self.strides)
 
-    def _in_range(self) -> Tensor:
+    def in_range(self) -> Tensor:
         """The parameter, within its range; the gradient passes straight through."""
         if self.training and self.stride.is_leaf:  # projected already
             return self.stride

@@ -1,0 +1,74 @@
+"""The one factory by which networks ask for downsampling, whatever kind it is."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from diffstride.core import arguments
+from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
+from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, SpectralPool3d
+
+KINDS = ("strided", "average", "max", "spectral", "diffstride")
+_LAYERS: dict[str, tuple[Any, Any, Any]] = {
+    "average": (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    "max": (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    "spectral": (SpectralPool1d, SpectralPool2d, SpectralPool3d),
+    "diffstride": (DiffStride1d, DiffStride2d, DiffStride3d),
+}
+
+
+class Downsampling(NamedTuple):
+    """A way to downsample what a convolution makes: one of the two does it, the other nothing."""
+
+    layer: nn.Module
+    """To be put after the convolution, and before that of a shortcut; may be used in both."""
+    conv_stride: tuple[int, ...]
+    """The stride that the convolution must have itself."""
+
+
+def downsample(
+    kind: str,
+    stride: float | Sequence[float],
+    dims: int,
+    *,
+    smoothness: float = 4.0,
+    shared: bool = False,
+) -> Downsampling:
+    """Downsampling by a stride, as a layer or as the stride of a convolution.
+
+    Args:
+        kind: ``"strided"`` leaves it to the convolution; ``"average"`` and ``"max"`` pool windows
+            as large as the stride; ``"spectral"`` cuts the spectrum; ``"diffstride"`` learns.
+        stride: one number, or one per axis. The first three kinds need whole numbers.
+        dims: how many spatial axes there are, from 1 to 3.
+        smoothness, shared: of a learnable stride; the other kinds have none.
+
+    Raises:
+        ValueError: for an unknown kind, or a stride that it can't have.
+
+    >>> downsample("strided", 2, dims=2)
+    Downsampling(layer=Identity(), conv_stride=(2, 2))
+    >>> downsample("diffstride", (2.0, 1.5), dims=2, smoothness=1.0).layer
+    DiffStride2d(stride=(2, 1.5), learnable=True, smoothness=1)
+    """
+    arguments.check_choice(kind, KINDS, "downsampling")
+    if dims not in (1, 2, 3):
+        raise ValueError(f"dims must be 1, 2 or 3, got {dims}")
+    strides = arguments.per_axis(stride, dims, "stride")
+    arguments.check_strides(strides)
+    none = (1,) * dims
+    if kind == "diffstride":
+        layer = _LAYERS[kind][dims - 1](strides, smoothness=smoothness, shared=shared)
+        return Downsampling(layer, none)
+    if kind == "spectral":
+        return Downsampling(_LAYERS[kind][dims - 1](strides), none)
+    if not all(s.is_integer() for s in strides):
+        raise ValueError(
+            f"stride must be whole for downsampling={kind!r}, got {strides}: round it, or use "
+            f"'spectral' or 'diffstride', which take any stride"
+        )
+    whole = tuple(int(s) for s in strides)
+    if kind == "strided":
+        return Downsampling(nn.Identity(), whole)
+    return Downsampling(_LAYERS[kind][dims - 1](whole), none)

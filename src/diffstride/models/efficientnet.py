@@ -1,0 +1,142 @@
+"""EfficientNet: inverted bottlenecks whose depthwise convolution downsamples."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from diffstride.models.spec import Spec, Stride, initialise
+
+# As published: batch statistics move slowly.
+NORM = {"eps": 1e-3, "momentum": 0.01}
+
+
+class Stage(NamedTuple):
+    blocks: int
+    kernel: int
+    expansion: int
+    channels: int
+    stride: float
+
+
+B0 = (
+    Stage(1, 3, 1, 16, 1.0),
+    Stage(2, 3, 6, 24, 2.0),
+    Stage(2, 5, 6, 40, 2.0),
+    Stage(3, 3, 6, 80, 2.0),
+    Stage(3, 5, 6, 112, 1.0),
+    Stage(4, 5, 6, 192, 2.0),
+    Stage(1, 3, 6, 320, 1.0),
+)
+
+
+class SqueezeExcitation(nn.Module):
+    """Scale each channel by what the means of all channels say."""
+
+    def __init__(self, spec: Spec, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.reduce = spec.conv(channels, squeezed, 1, bias=True)
+        self.expand = spec.conv(squeezed, channels, 1, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(list(range(2, x.ndim)), keepdim=True)
+        scale: Tensor = self.expand(nn.functional.silu(self.reduce(mean))).sigmoid()
+        return x * scale
+
+
+class InvertedBottleneck(nn.Module):
+    """Widen, convolve each channel by itself, squeeze and excite, narrow."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        inputs: int,
+        outputs: int,
+        stage: Stage,
+        stride: Stride | None,
+        drop: float,
+    ) -> None:
+        super().__init__()
+        inner = inputs * stage.expansion
+        self.expand: nn.Module = nn.Identity()
+        if stage.expansion > 1:
+            self.expand = nn.Sequential(
+                spec.conv(inputs, inner, 1), spec.norm(inner, **NORM), nn.SiLU()
+            )
+        conv_stride: tuple[int, ...] = (1,) * spec.dims
+        self.downsample: nn.Module = nn.Identity()
+        if stride is not None:
+            self.downsample, conv_stride = spec.downsample(stride)
+        self.depthwise = spec.conv(inner, inner, stage.kernel, stride=conv_stride, groups=inner)
+        self.norm = spec.norm(inner, **NORM)
+        self.excite = SqueezeExcitation(spec, inner, max(1, inputs // 4))
+        self.narrow = nn.Sequential(spec.conv(inner, outputs, 1), spec.norm(outputs, **NORM))
+        # The first block of a stage changes the shape, so it has nothing to add its input to.
+        self.residual = stride is None and inputs == outputs
+        self.drop = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.downsample(self.depthwise(self.expand(x))))
+        y = self.narrow(self.excite(nn.functional.silu(y)))
+        return x + self._dropped(y) if self.residual else y
+
+    def _dropped(self, y: Tensor) -> Tensor:
+        """Stochastic depth: in training, the branch of some examples is left out."""
+        if not self.training or self.drop == 0:
+            return y
+        kept = torch.rand(len(y), *[1] * (y.ndim - 1), device=y.device) >= self.drop
+        return y * kept / (1 - self.drop)
+
+
+class EfficientNet(nn.Module):
+    """A stem, stages of inverted bottlenecks, a 1×1 convolution, the mean and a linear layer."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        stages: tuple[Stage, ...],
+        strides: list[Stride],
+        *,
+        dropout: float = 0.2,
+        drop_path: float = 0.2,
+    ) -> None:
+        super().__init__()
+        channels, last = spec.channels(32), spec.channels(1280)
+        first = spec.stem_conv(channels, 3, 1 if spec.stem == "cifar" else 2)
+        self.stem = nn.Sequential(*first, spec.norm(channels, **NORM), nn.SiLU())
+        self.stages = nn.Sequential()
+        total, index = sum(stage.blocks for stage in stages), 0
+        for stage, stride in zip(stages, strides, strict=True):
+            outputs = spec.channels(stage.channels)
+            blocks = []
+            for i in range(stage.blocks):
+                own = stride if i == 0 else None
+                drop = drop_path * index / total
+                blocks.append(InvertedBottleneck(spec, channels, outputs, stage, own, drop))
+                channels, index = outputs, index + 1
+            self.stages.append(nn.Sequential(*blocks))
+        self.head = nn.Sequential(
+            spec.conv(channels, last, 1),
+            spec.norm(last, **NORM),
+            nn.SiLU(),
+            spec.mean(),
+            nn.Dropout(dropout),
+            nn.Linear(last, spec.classes),
+        )
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
+
+
+def efficientnet_b0(spec: Spec) -> EfficientNet:
+    """EfficientNet-B0 (Tan and Le 2019), whose seven stages have a stride each.
+
+    The depthwise convolution of a stage's first block has the stride, or none and the downsampling
+    after it; (1, 2, 2, 2, 1, 2, 1) unless told otherwise. The first convolution has stride 2 with
+    ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: published
+    weights that were trained with padding on one side, as in TensorFlow, see other borders where an
+    even size meets a stride of 2.
+    """
+    sites = [f"stage {i}" for i in range(1, 8)]
+    return EfficientNet(spec, B0, spec.read_strides(sites, [stage.stride for stage in B0]))

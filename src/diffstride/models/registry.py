@@ -1,0 +1,96 @@
+"""Networks by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from diffstride.models import audio, densenet, efficientnet, resnet
+from diffstride.models.spec import Spec, Stride
+
+
+class Model(NamedTuple):
+    """How to build a network, and what it takes unless told otherwise."""
+
+    build: Callable[[Spec], nn.Module]
+    in_channels: int = 3
+    stem: str = "cifar"
+
+
+MODELS = {
+    "resnet18": Model(resnet.resnet18),
+    "preact_resnet18": Model(resnet.preact_resnet18),
+    "preact_resnet56": Model(resnet.preact_resnet56),
+    "densenet121": Model(densenet.densenet121),
+    "efficientnet_b0": Model(efficientnet.efficientnet_b0, stem="imagenet"),
+    "audio_cnn": Model(audio.audio_cnn, in_channels=1),
+}
+
+
+def list_models() -> list[str]:
+    """The names that :func:`create` knows.
+
+    >>> list_models()[:3]
+    ['resnet18', 'preact_resnet18', 'preact_resnet56']
+    """
+    return [*MODELS]
+
+
+def create(
+    name: str,
+    *,
+    num_classes: int | Mapping[str, int],
+    in_channels: int | None = None,
+    downsampling: str = "diffstride",
+    strides: Sequence[Stride] | None = None,
+    smoothness: float = 4.0,
+    shared: bool = False,
+    width: float = 1.0,
+    dims: int = 2,
+    stem: str | None = None,
+    stem_downsampling: str = "strided",
+) -> nn.Module:
+    """Make a network with the downsampling of your choice at every site.
+
+    Args:
+        name: one of :func:`list_models`; what it is and which sites it has says the docstring of
+            the function of that name in ``diffstride.models``.
+        num_classes: how many scores come out; for ``audio_cnn`` also a mapping task → classes.
+        in_channels: 3 for images, 1 for audio, unless given.
+        downsampling: ``"strided"`` (the textbook network), ``"average"``, ``"max"``,
+            ``"spectral"`` or ``"diffstride"``.
+        strides: one a site, each a number or one number per axis; those of the textbook network
+            unless given. Where a stride is learned, these are the initial ones.
+        smoothness: R of learnable strides.
+        shared: whether a site learns one stride for all axes instead of one each.
+        width: multiplies all channels.
+        dims: 1 for signals, 2 for images, 3 for volumes or video.
+        stem: ``"cifar"`` begins at full size, ``"imagenet"`` with the first convolution and pooling
+            of large images. EfficientNet begins with the latter unless told otherwise.
+        stem_downsampling: how the first convolution of an ImageNet stem downsamples; it is not
+            one of the sites.
+
+    Raises:
+        ValueError: for an argument out of range, or another number of strides than sites; the
+            message names them.
+
+    >>> model = create("resnet18", num_classes=10, strides=(2, 2, (2.0, 3.0)), width=0.25)
+    >>> model.stages[3][0].downsample.strides
+    (2.0, 3.0)
+    """
+    if name not in MODELS:
+        raise ValueError(f"name must be one of {', '.join(MODELS)}; got {name!r}")
+    model = MODELS[name]
+    spec = Spec(
+        num_classes=num_classes,
+        in_channels=model.in_channels if in_channels is None else in_channels,
+        downsampling=downsampling,
+        strides=strides,
+        smoothness=smoothness,
+        shared=shared,
+        width=width,
+        dims=dims,
+        stem=model.stem if stem is None else stem,
+        stem_downsampling=stem_downsampling,
+    )
+    return model.build(spec)

@@ -1,0 +1,143 @@
+"""Residual networks whose blocks share one downsampling between their branches."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diffstride.core import arguments
+from diffstride.layers.downsample import Downsampling
+from diffstride.models.spec import Spec, Stride, initialise
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut (He et al. 2016).
+
+    The first block of a stage may downsample, and then both branches by the same layer, so that
+    their sizes always agree. The 1×1 convolution of the shortcut comes after it: it has no extent,
+    so the numbers are the same, for less.
+    """
+
+    def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
+        super().__init__()
+        self.downsample, conv_stride = _downsampling(spec, stride)
+        self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
+        self.norm1 = spec.norm(outputs)
+        self.conv2 = spec.conv(outputs, outputs, 3)
+        self.norm2 = spec.norm(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if _changes_shape(spec, inputs, outputs, stride):
+            projection = spec.conv(inputs, outputs, 1, stride=conv_stride)
+            self.shortcut = nn.Sequential(projection, spec.norm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.downsample(self.conv1(x))))
+        y = self.norm2(self.conv2(y))
+        return F.relu(y + self.shortcut(self.downsample(x)))
+
+
+class PreActivationBlock(nn.Module):
+    """The same with normalisation and ReLU before each convolution (He et al. 2016b)."""
+
+    def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
+        super().__init__()
+        self.downsample, conv_stride = _downsampling(spec, stride)
+        self.norm1 = spec.norm(inputs)
+        self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
+        self.norm2 = spec.norm(outputs)
+        self.conv2 = spec.conv(outputs, outputs, 3)
+        self.shortcut: nn.Module | None = None
+        if _changes_shape(spec, inputs, outputs, stride):
+            self.shortcut = spec.conv(inputs, outputs, 1, stride=conv_stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        activated = F.relu(self.norm1(x))
+        y = self.downsample(self.conv1(activated))
+        y = self.conv2(F.relu(self.norm2(y)))
+        # A projection starts from what is activated already, an identity from the input itself.
+        if self.shortcut is None:
+            return y + self.downsample(x)  # type: ignore[no-any-return]
+        return y + self.shortcut(self.downsample(activated))  # type: ignore[no-any-return]
+
+
+def _downsampling(spec: Spec, stride: Stride | None) -> Downsampling:
+    if stride is None:
+        return Downsampling(nn.Identity(), (1,) * spec.dims)
+    return spec.downsample(stride)
+
+
+def _changes_shape(spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> bool:
+    """Where a textbook shortcut has a convolution."""
+    strides = (1.0,) if stride is None else arguments.per_axis(stride, spec.dims, "stride")
+    return inputs != outputs or any(s != 1 for s in strides)
+
+
+class ResNet(nn.Module):
+    """A stem, stages of blocks, the mean over space and a linear layer."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        block: type[Block] | type[PreActivationBlock],
+        stages: Sequence[tuple[int, Stride | None]],
+        blocks: int,
+    ) -> None:
+        """``stages`` are channels and strides, None where the stage does not downsample."""
+        super().__init__()
+        before = block is PreActivationBlock
+        inputs = spec.channels(stages[0][0])
+        if spec.stem == "cifar":
+            stem = [spec.conv(spec.in_channels, inputs, 3)]
+            # What a block activates by itself needs no activation before it.
+            stem += [] if before else [spec.norm(inputs), nn.ReLU()]
+        else:
+            stem = spec.stem_conv(inputs, 7, 2)
+            stem += [spec.norm(inputs), nn.ReLU(), spec.stem_pool()]
+        self.stem = nn.Sequential(*stem)
+        self.stages = nn.Sequential()
+        for channels, stride in stages:
+            outputs = spec.channels(channels)
+            first = block(spec, inputs, outputs, stride)
+            others = [block(spec, outputs, outputs, None) for _ in range(blocks - 1)]
+            self.stages.append(nn.Sequential(first, *others))
+            inputs = outputs
+        end = [spec.norm(inputs), nn.ReLU()] if before else []
+        self.head = nn.Sequential(*end, spec.mean(), nn.Linear(inputs, spec.classes))
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
+
+
+def resnet18(spec: Spec) -> ResNet:
+    """ResNet-18 (He et al. 2016), as in the paper's experiments.
+
+    With ``stem="cifar"``, a 3×3 convolution, stages 2, 3 and 4 downsample, by (2, 2, 2) unless told
+    otherwise. With ``stem="imagenet"``, 7×7 at stride 2 and a pooling of stride 2, stage 1 does as
+    well, by (1, 2, 2, 2).
+    """
+    return ResNet(spec, Block, _four_stages(spec), blocks=2)
+
+
+def preact_resnet18(spec: Spec) -> ResNet:
+    """ResNet-18 with pre-activation blocks (He et al. 2016b); sites as in ``resnet18``."""
+    return ResNet(spec, PreActivationBlock, _four_stages(spec), blocks=2)
+
+
+def preact_resnet56(spec: Spec) -> ResNet:
+    """ResNet-56 with pre-activation blocks: three stages of nine, with 16, 32 and 64 channels.
+
+    Every stage downsamples in its first block, by (1, 2, 2) unless told otherwise.
+    """
+    strides = spec.read_strides(("stage 1", "stage 2", "stage 3"), (1.0, 2.0, 2.0))
+    stages = list(zip((16, 32, 64), strides, strict=True))
+    return ResNet(spec, PreActivationBlock, stages, blocks=9)
+
+
+def _four_stages(spec: Spec) -> list[tuple[int, Stride | None]]:
+    sites, default = ["stage 1", "stage 2", "stage 3", "stage 4"], [1.0, 2.0, 2.0, 2.0]
+    first: list[Stride | None] = []
+    if spec.stem == "cifar":
+        sites, default, first = sites[1:], default[1:], [None]
+    strides = first + spec.read_strides(sites, default)
+    return list(zip((64, 128, 256, 512), strides, strict=True))

@@ -1,0 +1,267 @@
+"""What a network costs at its present strides, and in which direction that changes with them."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from diffstride.core.resample import by_fft
+from diffstride.core.window import window_dtype
+from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+
+# A number of samples: whole, or a tensor of that value with a gradient.
+Size: TypeAlias = Sequence[Any]
+COUNTED = (_ConvNd, nn.Linear, DiffStrideNd, SpectralPoolNd, DiffStrideConvNd)
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One use of a layer, for one example."""
+
+    name: str
+    layer: nn.Module
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    macs: int
+    activations: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one example costs, in all and use by use in the order they run."""
+
+    macs: int
+    activations: int
+    parameters: int
+    layers: tuple[LayerCost, ...]
+
+    def __str__(self) -> str:
+        counts = (self.macs, self.activations, self.parameters)
+        macs, activations, parameters = (_short(count) for count in counts)
+        return f"{macs} MACs, {activations} activations, {parameters} parameters"
+
+
+def _short(count: int) -> str:
+    """Three digits and a prefix.
+
+    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
+    ('665', '1.23 k', '555 M', '4.1 G')
+    """
+    for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{prefix}"
+    return str(count)
+
+
+def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
+    """Multiply-accumulates, activations and parameters of a network at its present strides.
+
+    Counted for one example in eval mode, at the sizes that really come out: convolutions, linear
+    layers and the downsampling itself, which is one matrix product an axis, or on a long axis an
+    FFT, counted as N·log₂N. Activations are what these layers put out. Normalisations, activation
+    functions and poolings count nothing, nor do products that are no layer.
+
+    Args:
+        model: any module that takes one tensor. Nothing is computed where it runs on the meta
+            device.
+        input_size: of one example, (channels, *spatial).
+
+    >>> from diffstride import DiffStride2d
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), DiffStride2d(2.0), nn.Conv2d(8, 8, 1))
+    >>> print(cost(model, (3, 32, 32)))
+    602 k MACs, 17.4 k activations, 298 parameters
+    >>> [layer.macs for layer in cost(model, (3, 32, 32)).layers]
+    [221184, 344064, 36864]
+    """
+    uses: list[LayerCost] = []
+    names = {module: name for name, module in model.named_modules()}
+
+    def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        x = args[0]
+        macs = _macs(layer, x, output, x.shape[2:], output.shape[2:])
+        activations = output[0].numel()
+        size = (tuple(x.shape[2:]), tuple(output.shape[2:]))
+        uses.append(LayerCost(names[layer], layer, *size, macs, activations))
+
+    _run(model, input_size, count)
+    return Cost(
+        macs=sum(use.macs for use in uses),
+        activations=sum(use.activations for use in uses),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=tuple(uses),
+    )
+
+
+def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
+    """The multiply-accumulates of :func:`cost`, with a gradient in the strides.
+
+    The value is the exact count. The gradient is that of sizes N/S + 2R that need not be whole nor
+    stop at N, so that it points towards larger strides everywhere, also where a small step changes
+    no size. For a budget of B multiply-accumulates, add ``(soft_macs(model, size) / B - 1).relu()``
+    to the loss.
+
+    Sizes are followed through everything that keeps (batch, channels, *spatial); what comes after a
+    reshape to another number of axes counts as constant.
+
+    >>> from diffstride import DiffStride2d
+    >>> model = nn.Sequential(DiffStride2d(2.0), nn.Conv2d(8, 8, 3))
+    >>> macs = soft_macs(model, (8, 32, 32))
+    >>> macs.item() == cost(model, (8, 32, 32)).macs
+    True
+    >>> macs.backward()
+    >>> bool((model[0].stride.grad < 0).all())
+    True
+    """
+    total: list[Tensor] = [torch.zeros((), dtype=_dtype(model))]
+
+    def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        x = args[0]
+        with torch.enable_grad():
+            size = followed.of(x)
+            if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
+                followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
+            macs = _macs(layer, x, output, size, followed.of(output))
+            total[0] = total[0] + macs
+
+    with _FollowedSizes() as followed:
+        _run(model, input_size, count)
+    return total[0]
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    devices = {p.device for p in model.parameters()}
+    return torch.float32 if any(d.type == "mps" for d in devices) else torch.float64
+
+
+def _run(model: nn.Module, input_size: Sequence[int], hook: Callable[..., None]) -> None:
+    """Run one example through the model in eval mode, and the hook after each counted layer."""
+    if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
+        raise ValueError(
+            f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
+        )
+    # The convolution of a fused layer is no module of its own, but its downsampling is.
+    inside = {m.downsample for m in model.modules() if isinstance(m, DiffStrideConvNd)}
+    counted = [m for m in model.modules() if isinstance(m, COUNTED) and m not in inside]
+    handles = [module.register_forward_hook(hook) for module in counted]
+    strides = {m.stride for m in model.modules() if isinstance(m, DiffStrideNd)}
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    # Strides are read and small, all else is only asked for its shape.
+    shapes = {k: t if t in strides else t.to("meta") for k, t in tensors.items()}
+    x = torch.empty(1, *input_size, device="meta")
+    try:
+        with _eval_mode(model), torch.no_grad():
+            torch.func.functional_call(model, shapes, (x,))
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Normalisations of one example at one pixel need it; every module comes back as it was."""
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in before:
+            module.training = False
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any:
+    """Multiply-accumulates of one use, with sizes whole or soft."""
+    if isinstance(layer, _ConvTransposeNd):
+        return layer.weight.numel() * math.prod(size)
+    if isinstance(layer, _ConvNd):
+        return layer.weight.numel() * math.prod(kept)
+    if isinstance(layer, nn.Linear):
+        return layer.weight.numel() * (y[0].numel() // layer.out_features)
+    if isinstance(layer, DiffStrideConvNd):
+        # Axes along which the kernel has no extent are downsampled first; see core.conv.
+        padding = layer.padding if isinstance(layer.padding, tuple) else (0,) * len(size)
+        first = [k == 1 and p == 0 for k, p in zip(layer.kernel_size, padding, strict=True)]
+        early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
+        path = layer.downsample.path
+        return (
+            x.shape[1] * _resampling(size, early, first, path)
+            + layer.weight.numel() * math.prod(early)
+            + y.shape[1] * _resampling(early, kept, [not is_first for is_first in first], path)
+        )
+    assert isinstance(layer, DiffStrideNd | SpectralPoolNd)
+    return x.shape[1] * _resampling(size, kept, [True] * len(size), layer.path)
+
+
+def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
+    """Multiply-accumulates to resample one map along some axes, in the order it is done."""
+    whole = [(int(n), int(m)) for n, m in zip(size, kept, strict=True)]
+    order = sorted(range(len(size)), key=lambda i: 1 / whole[i][1] - 1 / whole[i][0], reverse=True)
+    current, total = list(size), 0
+    for i in (i for i in order if axes[i]):
+        n, m = whole[i]
+        before = math.prod(current)
+        current[i] = kept[i]
+        if by_fft(n, path, len(size)):
+            total += before * math.ceil(math.log2(n)) + math.prod(current) * math.ceil(math.log2(m))
+        else:
+            total += before * kept[i]
+    return total
+
+
+def _soft_output(layer: DiffStrideNd | DiffStrideConvNd, size: Size, whole: Size) -> Size:
+    """The sizes that come out, with the gradient of N/S + 2R."""
+    downsampling = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
+    assert isinstance(downsampling, DiffStrideNd)
+    if downsampling.fixed_size is not None or not downsampling.crop:
+        return tuple(size) if not downsampling.crop else tuple(whole)
+    strides = downsampling.in_range().expand(downsampling.axes)
+    strides = strides.to(window_dtype(strides.device))
+    soft = [n / s for n, s in zip(size, strides.unbind(), strict=True)]
+    return tuple(m + (v - v.detach()) for m, v in zip(whole, soft, strict=True))
+
+
+class _FollowedSizes(TorchFunctionMode):
+    """Carries soft sizes from the input of every operation to its output.
+
+    What an operation does to the number of samples is taken as a factor: a convolution with
+    stride 2 halves soft sizes as it does whole ones.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: Any = WeakIdKeyDictionary()
+
+    def of(self, x: Tensor) -> Size:
+        known: Size = self.sizes.get(x, tuple(x.shape[2:]))
+        return known
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        results = function(*args, **(kwargs or {}))
+        source = next((t for t in _tensors(args) if t in self.sizes), None)
+        if source is not None:
+            for result in _tensors([results]):
+                if result.ndim == source.ndim and result not in self.sizes:
+                    self.sizes[result] = self._scaled(source, result)
+        return results
+
+    def _scaled(self, source: Tensor, result: Tensor) -> Size:
+        with torch.enable_grad():
+            sizes = zip(self.sizes[source], source.shape[2:], result.shape[2:], strict=True)
+            return tuple(soft * m / n for soft, n, m in sizes)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
