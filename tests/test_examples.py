@@ -28,6 +28,19 @@ def test_digits(tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_poor_initial_strides_move_at_the_learning_rate_of_the_weights():
+    options = ["--width", 0.125, "--steps", 50, "--batch", 8, "--smoothness", 2]
+    result = run(EXAMPLES / "initial_strides.py", *options, "--threads", 1)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "every loss and gradient was finite"
+    lines = [line for line in result.stdout.splitlines() if "step   50" in line]
+    for line, start in zip(lines, [(3, 2, 3), (1, 3, 1)], strict=True):
+        strides = [float(s) for s in re.findall(r"\d\.\d{3}", line.partition("strides")[2])]
+        moved = [abs(s - start[i // 2]) for i, s in enumerate(strides)]
+        assert len(moved) == 6
+        assert sum(step > 0.001 for step in moved) >= 4, line
+
+
 def test_digits_refuses_a_wrong_number_of_epochs():
     result = run(EXAMPLES / "digits.py", "--epochs", 0)
     assert result.returncode == 2

@@ -13,10 +13,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.core.resample import by_fft
-from diffstride.core.window import window_dtype
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 
-# A number of samples: whole, or a tensor of that value with a gradient.
+# Numbers of samples: whole, or _Soft.
 Size: TypeAlias = Sequence[Any]
 COUNTED = (_ConvNd, nn.Linear, DiffStrideNd, SpectralPoolNd, DiffStrideConvNd)
 
@@ -119,25 +118,53 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     >>> bool((model[0].stride.grad < 0).all())
     True
     """
-    total: list[Tensor] = [torch.zeros((), dtype=_dtype(model))]
+    total: list[Any] = []
 
     def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        x = args[0]
-        with torch.enable_grad():
-            size = followed.of(x)
-            if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
-                followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
-            macs = _macs(layer, x, output, size, followed.of(output))
-            total[0] = total[0] + macs
+        size = followed.of(args[0])
+        if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
+            followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
+        total.append(_macs(layer, args[0], output, size, followed.of(output)))
 
     with _FollowedSizes() as followed:
         _run(model, input_size, count)
-    return total[0]
+    macs = sum(total, start=_Soft(0.0, {}))
+    result = torch.tensor(macs.value)
+    for layer, slopes in macs.slopes.items():
+        strides = layer.in_range().expand(layer.axes)
+        # Exactly the value that was counted, with the slope that was found.
+        change = (strides - strides.detach()) * torch.tensor(slopes).to(strides)
+        result = result.to(strides) + change.sum()
+    return result
 
 
-def _dtype(model: nn.Module) -> torch.dtype:
-    devices = {p.device for p in model.parameters()}
-    return torch.float32 if any(d.type == "mps" for d in devices) else torch.float64
+class _Soft:
+    """A number that knows how it changes with the strides of each layer."""
+
+    def __init__(self, value: float, slopes: dict[DiffStrideNd, tuple[float, ...]]) -> None:
+        self.value = value
+        self.slopes = slopes
+
+    def __add__(self, other: "_Soft | float") -> "_Soft":
+        if not isinstance(other, _Soft):
+            return _Soft(self.value + other, self.slopes)
+        slopes = dict(self.slopes)
+        for layer, theirs in other.slopes.items():
+            ours = slopes.get(layer, (0.0,) * len(theirs))
+            slopes[layer] = tuple(a + b for a, b in zip(ours, theirs, strict=True))
+        return _Soft(self.value + other.value, slopes)
+
+    def __mul__(self, other: "_Soft | float") -> "_Soft":
+        if isinstance(other, _Soft):
+            product = self * other.value + other * self.value
+            return _Soft(self.value * other.value, product.slopes)
+        slopes = {k: tuple(other * slope for slope in v) for k, v in self.slopes.items()}
+        return _Soft(self.value * other, slopes)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __int__(self) -> int:
+        return int(self.value)
 
 
 def _run(model: nn.Module, input_size: Sequence[int], hook: Callable[..., None]) -> None:
@@ -217,14 +244,17 @@ def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
 
 def _soft_output(layer: DiffStrideNd | DiffStrideConvNd, size: Size, whole: Size) -> Size:
     """The sizes that come out, with the gradient of N/S + 2R."""
-    downsampling = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
-    assert isinstance(downsampling, DiffStrideNd)
-    if downsampling.fixed_size is not None or not downsampling.crop:
-        return tuple(size) if not downsampling.crop else tuple(whole)
-    strides = downsampling.in_range().expand(downsampling.axes)
-    strides = strides.to(window_dtype(strides.device))
-    soft = [n / s for n, s in zip(size, strides.unbind(), strict=True)]
-    return tuple(m + (v - v.detach()) for m, v in zip(whole, soft, strict=True))
+    own = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
+    assert isinstance(own, DiffStrideNd)
+    soft = [n if isinstance(n, _Soft) else _Soft(n, {}) for n in size]
+    if own.fixed_size is not None:
+        return [_Soft(m, {}) for m in whole]
+    if not own.crop:
+        return soft
+    for axis, (n, s) in enumerate(zip(list(soft), own.strides, strict=True)):
+        slope = tuple(-n.value / s**2 if i == axis else 0.0 for i in range(own.axes))
+        soft[axis] = _Soft(whole[axis], (n * (1 / s) + _Soft(0.0, {own: slope})).slopes)
+    return soft
 
 
 class _FollowedSizes(TorchFunctionMode):
@@ -254,9 +284,9 @@ class _FollowedSizes(TorchFunctionMode):
         return results
 
     def _scaled(self, source: Tensor, result: Tensor) -> Size:
-        with torch.enable_grad():
-            sizes = zip(self.sizes[source], source.shape[2:], result.shape[2:], strict=True)
-            return tuple(soft * m / n for soft, n, m in sizes)
+        sizes = zip(self.sizes[source], source.shape[2:], result.shape[2:], strict=True)
+        # Of the product only the slopes: where the factor is rounded, the size is not.
+        return [_Soft(m, (soft * (m / n)).slopes) for soft, n, m in sizes]
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
