@@ -201,6 +201,17 @@ def test_the_cost_of_the_textbook_resnet():
     assert cost(model, (3, 32, 32)).macs == pytest.approx(555e6, abs=2e6)
 
 
+def test_layers_take_further_options_and_kinds_without_them_leave_them_aside():
+    options = {"norm": "forward", "convention": "symmetric", "max_stride": 4.0}
+    for layer in learnable(create("resnet18", **options)):
+        assert (layer.norm, layer.convention, layer.max_stride) == ("forward", "symmetric", 4.0)
+    spectral = create("densenet121", "spectral", **options)
+    assert [m.norm for m in spectral.modules() if isinstance(m, SpectralPoolNd)] == ["forward"] * 2
+    create("audio_cnn", "strided", **options)
+    with pytest.raises(TypeError, match="unknown options depth: known are norm, path, convention"):
+        create("resnet18", "strided", depth=50)
+
+
 def test_stochastic_depth_keeps_the_mean():
     block = create("efficientnet_b0").stages[5][1]
     block.drop = 0.25

@@ -9,6 +9,17 @@ from diffstride.core import arguments
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, SpectralPool3d
 
+# What else layers may be told: spectral poolings the first, learnable ones all.
+_SPECTRAL_OPTIONS = ("norm", "path")
+_LEARNABLE_OPTIONS = (
+    "convention",
+    "crop",
+    "size_multiple",
+    "learnable",
+    "min_stride",
+    "max_stride",
+)
+OPTIONS = _SPECTRAL_OPTIONS + _LEARNABLE_OPTIONS
 KINDS = ("strided", "average", "max", "spectral", "diffstride")
 _LAYERS: dict[str, tuple[Any, Any, Any]] = {
     "average": (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -34,6 +45,7 @@ def downsample(
     *,
     smoothness: float = 4.0,
     shared: bool = False,
+    **options: Any,
 ) -> Downsampling:
     """Downsampling by a stride, as a layer or as the stride of a convolution.
 
@@ -43,9 +55,12 @@ def downsample(
         stride: one number, or one per axis. The first three kinds need whole numbers.
         dims: how many spatial axes there are, from 1 to 3.
         smoothness, shared: of a learnable stride; the other kinds have none.
+        options: other arguments of a learnable layer, such as ``norm`` and ``convention``. Kinds
+            that have no such argument leave it aside, so that networks can be compared.
 
     Raises:
         ValueError: for an unknown kind, or a stride that it can't have.
+        TypeError: for an option that no kind has.
 
     >>> downsample("strided", 2, dims=2)
     Downsampling(layer=Identity(), conv_stride=(2, 2))
@@ -55,14 +70,17 @@ def downsample(
     arguments.check_choice(kind, KINDS, "downsampling")
     if dims not in (1, 2, 3):
         raise ValueError(f"dims must be 1, 2 or 3, got {dims}")
+    if unknown := sorted(set(options) - set(OPTIONS)):
+        raise TypeError(f"unknown options {', '.join(unknown)}: known are {', '.join(OPTIONS)}")
     strides = arguments.per_axis(stride, dims, "stride")
     arguments.check_strides(strides)
     none = (1,) * dims
     if kind == "diffstride":
-        layer = _LAYERS[kind][dims - 1](strides, smoothness=smoothness, shared=shared)
-        return Downsampling(layer, none)
+        options |= {"smoothness": smoothness, "shared": shared}
+        return Downsampling(_LAYERS[kind][dims - 1](strides, **options), none)
     if kind == "spectral":
-        return Downsampling(_LAYERS[kind][dims - 1](strides), none)
+        own = {name: options[name] for name in _SPECTRAL_OPTIONS if name in options}
+        return Downsampling(_LAYERS[kind][dims - 1](strides, **own), none)
     if not all(s.is_integer() for s in strides):
         raise ValueError(
             f"stride must be whole for downsampling={kind!r}, got {strides}: round it, or use "

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from diffstride.layers.downsample import downsample
 from diffstride.models.spec import Spec, Stride, initialise
 
 BOTTLENECK = 4
@@ -36,9 +35,7 @@ class Transition(nn.Sequential):
         if stride is not None:
             # The textbook network pools here: it has no convolution to stride.
             kind = "average" if spec.downsampling == "strided" else spec.downsampling
-            layer, _ = downsample(
-                kind, stride, spec.dims, smoothness=spec.smoothness, shared=spec.shared
-            )
+            layer, _ = spec.downsample(stride, kind)
         super().__init__(spec.norm(inputs), nn.ReLU(), spec.conv(inputs, outputs, 1), layer)
 
 

@@ -1,7 +1,7 @@
 """Networks by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -49,6 +49,7 @@ def create(
     dims: int = 2,
     stem: str | None = None,
     stem_downsampling: str = "strided",
+    **options: Any,
 ) -> nn.Module:
     """Make a network with the downsampling of your choice at every site.
 
@@ -69,6 +70,8 @@ def create(
             of large images. EfficientNet begins with the latter unless told otherwise.
         stem_downsampling: how the first convolution of an ImageNet stem downsamples; it is not
             one of the sites.
+        options: other arguments of the layers, such as ``norm`` and ``convention``; see
+            :func:`diffstride.layers.downsample`.
 
     Raises:
         ValueError: for an argument out of range, or another number of strides than sites; the
@@ -92,5 +95,6 @@ def create(
         dims=dims,
         stem=model.stem if stem is None else stem,
         stem_downsampling=stem_downsampling,
+        options=options,
     )
     return model.build(spec)

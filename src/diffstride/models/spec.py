@@ -36,6 +36,8 @@ class Spec:
     dims: int
     stem: str
     stem_downsampling: str
+    options: Mapping[str, Any]
+    """Of the layers that downsample."""
 
     def __post_init__(self) -> None:
         arguments.check_choice(self.downsampling, KINDS, "downsampling")
@@ -70,10 +72,15 @@ class Spec:
             )
         return list(self.strides)
 
-    def downsample(self, stride: Stride) -> Downsampling:
-        """A downsampling of the kind asked for."""
+    def downsample(self, stride: Stride, kind: str | None = None) -> Downsampling:
+        """A downsampling of the kind asked for, or of another."""
         return downsample(
-            self.downsampling, stride, self.dims, smoothness=self.smoothness, shared=self.shared
+            kind or self.downsampling,
+            stride,
+            self.dims,
+            smoothness=self.smoothness,
+            shared=self.shared,
+            **self.options,
         )
 
     def conv(self, inputs: int, outputs: int, kernel: int, **options: Any) -> nn.Module:
@@ -86,13 +93,7 @@ class Spec:
 
     def stem_conv(self, outputs: int, kernel: int, stride: Stride) -> list[nn.Module]:
         """The first convolution, which downsamples as ``stem_downsampling`` says."""
-        layer, conv_stride = downsample(
-            self.stem_downsampling,
-            stride,
-            self.dims,
-            smoothness=self.smoothness,
-            shared=self.shared,
-        )
+        layer, conv_stride = self.downsample(stride, self.stem_downsampling)
         return [self.conv(self.in_channels, outputs, kernel, stride=conv_stride), layer]
 
     def stem_pool(self) -> nn.Module:
