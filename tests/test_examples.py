@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -45,3 +47,25 @@ def test_digits_refuses_a_wrong_number_of_epochs():
     result = run(EXAMPLES / "digits.py", "--epochs", 0)
     assert result.returncode == 2
     assert "--epochs must be at least 1, got 0" in result.stderr
+
+
+@pytest.mark.parametrize("axis", ["vertical", "horizontal"])
+def test_textures(axis, tmp_path):
+    """Smaller than the example itself: one seed, half the steps."""
+    figure = tmp_path / "textures.png"
+    options = ["--axis", axis, "--seeds", 1, "--steps", 120, "--output", figure]
+    result = run(EXAMPLES / "textures.py", *options)
+    assert result.returncode == 0, result.stderr
+    pattern = r"accuracy ([\d.]+)%  strides .+  in all ([\d.]+) × ([\d.]+)"
+    accuracy, *strides = map(float, re.search(pattern, result.stdout).groups())
+    fine, smooth = strides if axis == "vertical" else reversed(strides)
+    assert accuracy > 90
+    assert smooth > 1.2 * fine
+    assert "has the larger stride in 1 of 1" in result.stdout
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_textures_refuse_a_wrong_number_of_seeds():
+    result = run(EXAMPLES / "textures.py", "--seeds", 0)
+    assert result.returncode == 2
+    assert "--seeds and --steps must be at least 1, got 0 and 300" in result.stderr
