@@ -1,0 +1,7 @@
+"""``python -m diffstride`` is the command ``diffstride``."""
+
+import sys
+
+from diffstride.cli import main
+
+sys.exit(main())

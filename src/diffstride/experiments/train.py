@@ -1,0 +1,256 @@
+"""Train, continue, evaluate: what the commands do."""
+
+import logging
+import os
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from lightning import Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import nn
+
+from diffstride import models
+from diffstride.data import digits, images
+from diffstride.data.batches import Augmentation, Batches, statistics
+from diffstride.data.images import Images
+from diffstride.tools import StrideTable, stride_table
+from diffstride.training.callbacks import Checkpoints, Metrics, StrideMonitor
+from diffstride.training.config import Config, ModelConfig
+from diffstride.training.module import Classifier
+from diffstride.training.runs import Run, RunError, read_rows
+
+
+class Prepared(NamedTuple):
+    """Everything a run needs, made from its config."""
+
+    data: Images
+    module: Classifier
+    train: Batches
+    test: Batches
+
+
+def train(config: Config, recipe: str) -> Run:
+    """Make a run and train it to its end."""
+    prepared = prepare(config)  # before the folder: what is wrong with data leaves none
+    run = (Run.create if is_first_process() else Run.of)(config, recipe)
+    _fit(run, config, prepared, checkpoint=None)
+    return run
+
+
+def resume(folder: str | Path) -> Run:
+    """Continue a run from its last whole checkpoint."""
+    run = Run.open(folder)
+    config = run.config
+    checkpoint = newest_checkpoint(run)
+    _fit(run, config, prepare(config), checkpoint)
+    return run
+
+
+def prepare(config: Config) -> Prepared:
+    """Read the data and build the network."""
+    data = load_data(config)
+    torch.manual_seed(config.seed)
+    model = build(config.model, data)
+    module = Classifier(model, config, data.size)
+    mean, std = statistics(data.train)
+    rank, world = _place(config)
+    told = config.data
+    augmentation = Augmentation(told.crop_padding, told.flip, told.inception_crop)
+    common: dict[str, Any] = {"mean": mean, "std": std, "rank": rank, "world_size": world}
+    train = Batches(
+        data.train,
+        min(told.batch_size, len(data.train)),
+        augmentation=augmentation,
+        shuffle=True,
+        seed=config.seed,
+        **common,
+    )
+    test = Batches(data.test, told.batch_size, **common)
+    return Prepared(data, module, train, test)
+
+
+def load_data(config: Config) -> Images:
+    told = config.data
+    if told.path is None:
+        return digits.load(told.limit)
+    return images.load(
+        told.path,
+        image_size=told.image_size,
+        limit=told.limit,
+        skip_corrupt=told.skip_corrupt,
+    )
+
+
+def build(told: ModelConfig, data: Images) -> nn.Module:
+    """The network for these images."""
+    options: dict[str, Any] = {
+        "num_classes": len(data.classes),
+        "in_channels": data.size[0],
+        "downsampling": told.downsampling,
+        "smoothness": told.smoothness,
+        "shared": told.shared_stride,
+        "width": told.width,
+        "stem": told.stem,
+    }
+    if told.strides is None:
+        return models.create(told.name, **options)
+    try:
+        return models.create(told.name, strides=told.strides, **options)
+    except ValueError:
+        # Twice as many numbers as sites: one a site and axis.
+        pairs = list(zip(told.strides[::2], told.strides[1::2], strict=False))
+        if len(told.strides) % 2:
+            raise
+        return models.create(told.name, strides=pairs, **options)
+
+
+def _place(config: Config) -> tuple[int, int]:
+    """Which of how many processes this is; whoever launched it says so in the environment."""
+    told = config.trainer
+    environment = os.environ
+    for name in ("RANK", "SLURM_PROCID"):  # torchrun, SLURM
+        if name in environment:
+            return int(environment[name]), told.devices * told.num_nodes
+    # Lightning's own launcher, which starts the others with these.
+    node, local = (int(environment.get(name, 0)) for name in ("NODE_RANK", "LOCAL_RANK"))
+    return node * told.devices + local, told.devices * told.num_nodes
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes and prints."""
+    names = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
+    return all(int(os.environ.get(name, 0)) == 0 for name in names)
+
+
+def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) -> None:
+    size = prepared.data.size
+    metrics = Metrics(run.folder / "metrics.csv", size)
+    told = config.trainer
+    with _quiet():
+        trainer = Trainer(
+            max_epochs=told.epochs,
+            accelerator=told.accelerator,
+            devices=told.devices,
+            num_nodes=told.num_nodes,
+            strategy=told.strategy,
+            precision=told.precision,
+            callbacks=[
+                StrideMonitor(size, run.folder / "strides.csv"),
+                metrics,
+                Checkpoints(run, metrics),
+            ],
+            logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
+            default_root_dir=run.folder,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            deterministic=True,
+            use_distributed_sampler=False,  # batches know their part
+        )
+        prepared.train.epoch = lambda: trainer.current_epoch
+        trainer.fit(
+            prepared.module, prepared.train, prepared.test, ckpt_path=checkpoint, weights_only=True
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's advice on what was decided here already."""
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def newest_checkpoint(run: Run) -> Path | None:
+    """The last checkpoint that can be read; what can't be is said, and left alone.
+
+    Raises:
+        RunError: if there are some, and none can be read.
+    """
+    files = run.checkpoint_files()
+    for path in files:
+        try:
+            read_checkpoint(path)
+        except RunError as error:
+            print(f"{error}: trying the one before", flush=True)
+            continue
+        return path
+    if files:
+        raise RunError(f"{run.folder}: none of its {len(files)} checkpoints can be read")
+    return None
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint, of which nothing is executed.
+
+    Raises:
+        RunError: if it is damaged, or holds more than numbers.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or "state_dict" not in state:
+            raise ValueError("it holds no state")
+    except (OSError, ValueError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(f"{path} can't be read ({first})") from error
+    return state
+
+
+def load_model(run: Run, prepared: Prepared) -> nn.Module:
+    """The network of a run as it was at its best."""
+    path = run.best_file if run.best_file.exists() else newest_checkpoint(run)
+    if path is None:
+        raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
+    prepared.module.load_state_dict(read_checkpoint(path)["state_dict"])
+    return prepared.module.model
+
+
+def evaluate(folder: str | Path, data_path: str | None = None) -> dict[str, float]:
+    """Loss and accuracies of a run's best network on its test images, or on others."""
+    run = Run.open(folder)
+    config = run.config
+    prepared = prepare(config)
+    load_model(run, prepared)
+    test = prepared.test
+    if data_path is not None:
+        told = config.data
+        other = images.load(data_path, image_size=told.image_size, skip_corrupt=told.skip_corrupt)
+        if other.classes != prepared.data.classes:
+            raise images.DataError(
+                f"{data_path} must have the classes {prepared.data.classes} that the run was "
+                f"trained on, got {other.classes}"
+            )
+        test = Batches(other.test, told.batch_size, mean=test.mean, std=test.std)
+    module = prepared.module.eval()
+    with torch.inference_mode():
+        for i, batch in enumerate(test):
+            module.validation_step(batch, i)
+    return module.means()
+
+
+def table(folder: str | Path) -> StrideTable:
+    """The stride table of a run's best network."""
+    run = Run.open(folder)
+    prepared = prepare(run.config)
+    return stride_table(load_model(run, prepared), prepared.data.size)
+
+
+def summary(folder: str | Path) -> list[str]:
+    """The last accuracy of a run, and what it learned."""
+    run = Run.open(folder)
+    last = read_rows(run.folder / "metrics.csv")[-1]
+    lines = [f"test accuracy {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
+    if run.config.model.downsampling in ("diffstride", "spectral"):
+        return [*lines, str(table(folder))]
+    return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]

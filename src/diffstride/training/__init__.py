@@ -1,0 +1,1 @@
+"""Training of any network with learnable strides, on Lightning."""

@@ -1,0 +1,146 @@
+"""What happens around training: strides are followed, metrics written, checkpoints kept."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+from torch import nn
+
+from diffstride.layers import DiffStrideNd
+from diffstride.tools import cost, stride_penalty
+from diffstride.training.runs import Run, write, write_rows
+
+
+class StrideMonitor(Callback):
+    """Logs every stride of a module, and what it makes of the size, at the end of each epoch.
+
+    For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``.
+    Loggers get ``strides/<layer>/<axis>``, ``stride_penalty`` and, if the size of one example is
+    given, the ``mmacs`` of the network.
+
+    Args:
+        input_size: of one example, (channels, *spatial); for sizes and costs.
+        path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out.
+    """
+
+    def __init__(
+        self, input_size: tuple[int, ...] | None = None, path: str | Path | None = None
+    ) -> None:
+        self.input_size = input_size
+        self.path = None if path is None else Path(path)
+        self.rows: list[dict[str, Any]] = []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self.rows:  # the strides before the first step
+            self._note(trainer, pl_module, epoch=0)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._note(trainer, pl_module, epoch=trainer.current_epoch + 1)
+
+    def _note(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
+        network = getattr(module, "model", module)
+        sizes, metrics = self._sizes(network)
+        for name, layer in network.named_modules():
+            if not isinstance(layer, DiffStrideNd):
+                continue
+            size_in, size_out = sizes.get(name, ((), ()))
+            for axis, stride in enumerate(layer.strides):
+                metrics[f"strides/{name}/{axis}"] = stride
+                self.rows.append(
+                    {
+                        "epoch": epoch,
+                        "step": trainer.global_step,
+                        "layer": name,
+                        "axis": axis,
+                        "stride": stride,
+                        "input_size": size_in[axis] if size_in else "",
+                        "output_size": size_out[axis] if size_out else "",
+                    }
+                )
+        metrics["stride_penalty"] = stride_penalty(network).item()
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step)
+        if self.path is not None and trainer.is_global_zero:
+            write_rows(self.path, self.rows)
+
+    def _sizes(self, network: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
+        if self.input_size is None:
+            return {}, {}
+        found = cost(network, self.input_size)
+        sizes = {use.name: (use.input_size, use.output_size) for use in reversed(found.layers)}
+        return sizes, {"mmacs": found.macs / 1e6}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = list(state_dict["rows"])
+
+
+class Metrics(Callback):
+    """Writes a line an epoch to metrics.csv, and shows it."""
+
+    def __init__(self, path: Path, input_size: tuple[int, ...]) -> None:
+        self.path = path
+        self.input_size = input_size
+        self.rows: list[dict[str, Any]] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        means = pl_module.means()
+        row = {
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "lr": trainer.optimizers[0].param_groups[0]["lr"],
+            **means,
+            "stride_penalty": stride_penalty(pl_module.model).item(),
+            "mmacs": cost(pl_module.model, self.input_size).macs / 1e6,
+        }
+        self.rows.append(row)
+        for logger in trainer.loggers:
+            logger.log_metrics(means, step=trainer.global_step)
+        if trainer.is_global_zero:
+            write_rows(self.path, self.rows)
+            print(self.line(row, pl_module.model), flush=True)
+
+    @staticmethod
+    def line(row: dict[str, Any], model: nn.Module) -> str:
+        strides = ", ".join(
+            "×".join(f"{s:.2f}" for s in layer.strides)
+            for layer in model.modules()
+            if isinstance(layer, DiffStrideNd)
+        )
+        return (
+            f"epoch {row['epoch']:3}  loss {row['train_loss']:.3f}  "
+            f"accuracy {row['test_accuracy']:.2%}" + (f"  strides {strides}" if strides else "")
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = list(state_dict["rows"])
+
+
+class Checkpoints(Callback):
+    """Keeps the last two epochs and the best one; a file is there whole or not at all."""
+
+    def __init__(self, run: Run, metrics: Metrics) -> None:
+        self.run = run
+        self.metrics = metrics
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Comes after Metrics in the list of callbacks, so that its last line is in the file.
+        self.run.checkpoints.mkdir(parents=True, exist_ok=True)
+        part = self.run.checkpoints / ".part"
+        trainer.save_checkpoint(part)
+        if not trainer.is_global_zero:
+            return
+        epoch = trainer.current_epoch + 1
+        content = part.read_bytes()
+        write(self.run.checkpoints / f"epoch-{epoch:05}.ckpt", content)
+        accuracies = [row["test_accuracy"] for row in self.metrics.rows]
+        if accuracies[-1] >= max(accuracies):
+            write(self.run.best_file, content)
+        part.unlink()
+        for old in self.run.checkpoint_files()[2:]:
+            old.unlink()

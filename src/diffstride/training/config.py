@@ -1,0 +1,124 @@
+"""What a run is told. The text under a field is its help on the command line.
+
+Nothing heavy is imported here, so that help comes at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+ModelName: TypeAlias = Literal[
+    "resnet18",
+    "preact_resnet18",
+    "preact_resnet56",
+    "densenet121",
+    "efficientnet_b0",
+    "audio_cnn",
+]
+Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network."""
+
+    name: ModelName = "resnet18"
+    """Which network."""
+    downsampling: Kind = "diffstride"
+    """What every site downsamples with."""
+    strides: tuple[float, ...] | None = None
+    """One a site, or one a site and axis; initial ones where they are learned."""
+    smoothness: float = 4.0
+    """R, over how many frequencies the window of a learnable stride falls."""
+    shared_stride: bool = False
+    """Whether a site learns one stride for all axes instead of one each."""
+    width: float = 1.0
+    """Multiplies all channels."""
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    """Whether the network begins at full size or as for large images."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The images, and what is done to them in training."""
+
+    path: str | None = None
+    """A folder of parquet files, a folder of images by class, or the name of a dataset on the
+    Hugging Face hub, which is downloaded. Without one, handwritten digits that need no network."""
+    batch_size: int = 256
+    """Images a step, over all processes."""
+    image_size: int | None = None
+    """The side that images are brought to; as they are unless given."""
+    crop_padding: int = 0
+    """By how many pixels an image is shifted at most, at random."""
+    flip: bool = False
+    """Whether images are mirrored at random."""
+    inception_crop: bool = False
+    """Whether a random part of 8 % to 100 % of an image is brought to image_size."""
+    mixup: float = 0.0
+    """The parameter of mixup, its alpha; 0 for none."""
+    limit: int | None = None
+    """How many training images are used at most; all unless given."""
+    skip_corrupt: bool = False
+    """Whether images that can't be read are counted and left out, instead of an error."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """How the weights and strides are trained."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Which optimiser."""
+    lr: float = 0.1
+    """The learning rate."""
+    momentum: float = 0.9
+    """Of SGD."""
+    weight_decay: float = 5e-3
+    """Of weights; strides, biases and normalisations have none."""
+    stride_lr: float = 1.0
+    """The learning rate of strides, as a multiple of lr. Short runs need more than 1."""
+    schedule: Literal["steps", "onecycle", "constant"] = "steps"
+    """How the learning rate changes."""
+    milestones: tuple[float, ...] = ()
+    """Of schedule "steps": the epochs from which on the rate is a tenth of before."""
+    warmup_steps: int = 0
+    """Of schedule "steps": for so many steps at first, the rate is a tenth."""
+    label_smoothing: float = 0.0
+    """How much of the target is spread over all classes."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """How long, and on what."""
+
+    epochs: int = 400
+    """Passes over the training images."""
+    accelerator: str = "auto"
+    """As for Lightning: "cpu", "gpu", "mps" or "auto"."""
+    devices: int = 1
+    """How many devices, or processes on a CPU."""
+    num_nodes: int = 1
+    """How many machines."""
+    strategy: str = "auto"
+    """As for Lightning: "ddp", "fsdp" or "auto"."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """Of activations; strides and spectra stay at full precision."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    stride_penalty: float = 0.0
+    """The weight λ of the paper's regulariser on strides."""
+    macs_budget: float | None = None
+    """Multiply-accumulates a network may cost, in millions; strides grow until it does."""
+    seed: int = 0
+    """Of weights, batches and augmentation."""
+    name: str | None = None
+    """The folder of the run in out; recipe, downsampling and seed unless given."""
+    out: str = "runs"
+    """Where the folder of the run is made."""

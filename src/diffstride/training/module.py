@@ -1,0 +1,142 @@
+"""A classifier with learnable strides, for Lightning."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diffstride.tools import parameter_groups, soft_macs, stride_penalty
+from diffstride.training.config import Config
+
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+class Classifier(LightningModule):
+    """Any network that makes scores of images, trained as a config says."""
+
+    def __init__(self, model: nn.Module, config: Config, input_size: tuple[int, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.input_size = input_size
+        self.sums: dict[str, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)  # type: ignore[no-any-return]
+
+    def on_train_epoch_start(self) -> None:
+        # What is random besides batches, dropout for one, follows from seed and epoch as well: a
+        # run that is continued at an epoch needs no more than their numbers.
+        torch.manual_seed(self.config.seed * 1_000_003 + self.current_epoch)
+        self.sums = {}
+
+    def training_step(self, batch: tuple[Tensor, Tensor], step: int) -> Tensor:
+        images, labels = batch
+        targets = labels
+        if self.config.data.mixup > 0:
+            images, targets = self._mixed(images, labels)
+        scores = self(images)
+        smoothing = self.config.optim.label_smoothing
+        loss = F.cross_entropy(scores, targets, label_smoothing=smoothing)
+        self._count("train", loss, scores, labels)
+        if self.config.stride_penalty:
+            loss = loss + self.config.stride_penalty * stride_penalty(self.model)
+        if self.config.macs_budget is not None:
+            used = soft_macs(self.model, self.input_size) / (1e6 * self.config.macs_budget)
+            loss = loss + (used - 1).relu()
+        return loss
+
+    def _mixed(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixup: each image and its target blended with another's, half and half at most."""
+        classes = self._classes(images)
+        alpha = torch.tensor(self.config.data.mixup)
+        share = torch.distributions.Beta(alpha, alpha).sample((len(images),)).to(images)
+        share = torch.maximum(share, 1 - share)
+        targets = F.one_hot(labels, classes).to(images)
+        blend = share[:, None]
+        images = torch.lerp(images.flip(0), images, share[:, None, None, None])
+        return images, torch.lerp(targets.flip(0), targets, blend)
+
+    def _classes(self, images: Tensor) -> int:
+        last = [module for module in self.model.modules() if isinstance(module, nn.Linear)][-1]
+        return last.out_features
+
+    def on_validation_epoch_start(self) -> None:
+        self.sums = {k: v for k, v in self.sums.items() if k.startswith("train")}
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], step: int) -> None:
+        images, labels = batch
+        scores = self(images)
+        self._count("test", F.cross_entropy(scores, labels), scores, labels)
+
+    def _count(self, split: str, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
+        """Add up, in double precision: the mean must not depend on how batches are shared out."""
+        n = len(labels)
+        ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
+        counts = {
+            "loss": loss.detach().double() * n,
+            "top1": ranked[:, 0].sum().double(),
+            "top5": ranked.any(1).sum().double(),
+            "n": torch.tensor(float(n), dtype=torch.float64, device=labels.device),
+        }
+        for name, value in counts.items():
+            key = f"{split}_{name}"
+            self.sums[key] = self.sums.get(key, torch.zeros_like(value)) + value
+
+    def means(self) -> dict[str, float]:
+        """Loss and accuracies since the beginning of the epoch, over all processes."""
+        keys = sorted(self.sums)
+        if not keys:
+            return {}
+        totals = torch.stack([self.sums[key] for key in keys])
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(totals)
+        found = dict(zip(keys, totals.tolist(), strict=True))
+        means = {}
+        for split in ("train", "test"):
+            n = found.get(f"{split}_n", 0)
+            if n:
+                means[f"{split}_loss"] = found[f"{split}_loss"] / n
+                means[f"{split}_accuracy"] = found[f"{split}_top1"] / n
+                means[f"{split}_top5"] = found[f"{split}_top5"] / n
+        return means
+
+    def configure_optimizers(self) -> Any:
+        told = self.config.optim
+        groups = parameter_groups(
+            self.model, told.lr, told.weight_decay, stride_lr=told.lr * told.stride_lr
+        )
+        options: dict[str, Any] = {"momentum": told.momentum} if told.name == "sgd" else {}
+        optimiser = OPTIMISERS[told.name](groups, **options)
+        steps = int(self.trainer.estimated_stepping_batches)
+        if told.schedule == "constant":
+            return optimiser
+        schedule: torch.optim.lr_scheduler.LRScheduler
+        if told.schedule == "onecycle":
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, [group["lr"] for group in groups], total_steps=steps
+            )
+        else:
+            each = max(1, steps // self.config.trainer.epochs)
+            schedule = torch.optim.lr_scheduler.LambdaLR(
+                optimiser, lambda step: self._factor(step, each)
+            )
+        return {
+            "optimizer": optimiser,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def _factor(self, step: int, steps_an_epoch: int) -> float:
+        """What the learning rate is multiplied by at a step of schedule "steps"."""
+        told = self.config.optim
+        if step < told.warmup_steps:
+            return 0.1
+        passed = sum(step >= round(epoch * steps_an_epoch) for epoch in told.milestones)
+        return float(0.1**passed)

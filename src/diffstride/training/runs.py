@@ -1,0 +1,178 @@
+"""The folder of a run: everything that is known of it, written so that it is never half there."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from diffstride.training.config import Config
+
+T = TypeVar("T")
+
+
+class RunError(ValueError):
+    """Something is wrong with the folder of a run; the message says what."""
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as CSV, with the columns of the first."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A folder ``runs/<name>`` and the files in it."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, config: Config, recipe: str) -> "Run":
+        """Make the folder of a new run, with its config and environment.
+
+        Raises:
+            RunError: if there is a run in it already.
+        """
+        run = cls.of(config, recipe)
+        if run.config_file.exists():
+            raise RunError(
+                f"{run.folder} has a run already: continue it with `diffstride resume "
+                f"{run.folder}`, remove it, or choose another --name"
+            )
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write(run.config_file, dump(config))
+        write(run.folder / "environment.json", json.dumps(environment(config), indent=1) + "\n")
+        return run
+
+    @classmethod
+    def of(cls, config: Config, recipe: str) -> "Run":
+        """Where the run of a config is, or will be."""
+        name = config.name or f"{recipe}-{config.model.downsampling}-{config.seed}"
+        return cls(Path(config.out).expanduser() / name)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Run":
+        """The run in a folder.
+
+        Raises:
+            RunError: if there is none.
+        """
+        run = cls(Path(folder).expanduser())
+        if not run.config_file.is_file():
+            raise RunError(f"{folder} has no run: it must have a config.yaml")
+        return run
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def config(self) -> Config:
+        return load(self.config_file)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def checkpoint_files(self) -> list[Path]:
+        """All checkpoints of epochs, the newest first."""
+        return sorted(self.checkpoints.glob("epoch-*.ckpt"), reverse=True)
+
+    @property
+    def best_file(self) -> Path:
+        return self.checkpoints / "best.ckpt"
+
+
+def dump(config: Config) -> str:
+    """A config as YAML that :func:`load` reads again."""
+    import yaml
+
+    plain = json.loads(json.dumps(dataclasses.asdict(config)))  # tuples to lists
+    return str(yaml.safe_dump(plain, sort_keys=False))
+
+
+def load(path: Path) -> Config:
+    """Read a config.
+
+    Raises:
+        RunError: if it is no YAML, or has a name or value that a config has not.
+    """
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+        if not isinstance(values, dict):
+            raise ValueError("it must be a mapping of names to values")
+        return _build(Config, values, "")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RunError(f"{path} can't be read as a config: {error}") from error
+
+
+def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    hints = get_type_hints(kind)
+    fields = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - fields):
+        raise ValueError(f"unknown names {', '.join(prefix + name for name in unknown)}")
+    made = {}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(hints[name]):
+            made[name] = _build(hints[name], value or {}, f"{prefix}{name}.")
+        else:
+            made[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**made)
+
+
+def environment(config: Config) -> dict[str, Any]:
+    """What a run depends on besides its config."""
+    import torch
+
+    import diffstride
+
+    return {
+        "diffstride": diffstride.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "seed": config.seed,
+        "commit": _commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _commit() -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

@@ -1,0 +1,140 @@
+"""Images are read whatever they come as, and what is wrong with them is said."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from diffstride.data import digits, images
+from diffstride.data.images import DataError
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def picture(value, size=(6, 8), mode="RGB"):
+    """A picture of one grey, as the bytes of a PNG."""
+    shape = (*size, 3) if mode == "RGB" else size
+    file = io.BytesIO()
+    Image.fromarray(np.full(shape, value, dtype=np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+def pack(folder, train, test=None, classes=("cat", "dog"), label="label"):
+    """Parquet files of (bytes, label) pairs."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir()
+    for split, rows in (("train", train), ("test", train if test is None else test)):
+        column = [{"bytes": data, "path": f"{split}{i}.png"} for i, (data, _) in enumerate(rows)]
+        table = pyarrow.table({"img": column, label: [target for _, target in rows]})
+        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
+    if classes:
+        (folder / "classes.json").write_text(json.dumps(classes))
+    return str(folder)
+
+
+def test_parquet(tmp_path):
+    path = pack(tmp_path / "pack", [(picture(10), 0), (picture(200), 1)], [(picture(30), 1)])
+    data = images.load(path)
+    assert data.classes == ("cat", "dog")
+    assert data.size == (3, 6, 8)
+    assert data.train.images[:, 0, 0, 0].tolist() == [10, 200]
+    assert data.train.labels.tolist() == [0, 1]
+    assert len(data.test) == 1
+    assert len(images.load(path, limit=1).train) == 1
+
+
+def test_a_folder_of_folders(tmp_path):
+    for split in ("train", "test"):
+        for name, value in (("ant", 1), ("bee", 2)):
+            folder = tmp_path / "pics" / split / name
+            folder.mkdir(parents=True)
+            (folder / "0.png").write_bytes(picture(value, mode="L"))
+    data = images.load(str(tmp_path / "pics"))
+    assert data.classes == ("ant", "bee")
+    assert data.size == (1, 6, 8)
+    assert sorted(data.train.images[:, 0, 0, 0].tolist()) == [1, 2]
+
+
+def test_grey_among_coloured_becomes_coloured_and_sizes_can_be_brought_to_one(tmp_path):
+    rows = [(picture(7, mode="L"), 0), (picture(9, size=(12, 30)), 1)]
+    path = pack(tmp_path / "pack", rows)
+    with pytest.raises(DataError, match=r"train0.png is 6×8 and train1.png 12×30"):
+        images.load(path)
+    data = images.load(path, image_size=5)
+    assert data.size == (3, 5, 5)
+    assert data.train.images[0].unique().tolist() == [7]
+
+
+def test_class_names_may_be_numbers(tmp_path):
+    path = pack(tmp_path / "pack", [(picture(0), 0), (picture(0), 2)], classes=None)
+    assert images.load(path).classes == ("0", "1", "2")
+
+
+GOOD = picture(0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([(GOOD, 0), (b"no image", 1)], {}, "train1.png can't be read as an image"),
+        ([(GOOD, 0), (GOOD[:45], 1)], {}, "train1.png can't be read as an image"),
+        ([(GOOD, 0), (GOOD, 2)], {}, "train1.png: labels must be from 0 to 1, got 2"),
+        ([(GOOD, 0), (GOOD, -1)], {}, "labels must be from 0 to 1, got -1"),
+        ([(GOOD, 0)], {"classes": ["one"]}, "must have at least 2 classes, got 1"),
+        ([(GOOD, 0)], {"label": "answer"}, "column of images .* and one of labels .* got img, "),
+    ],
+)
+def test_what_is_wrong_is_said(rows, options, message, tmp_path):
+    path = pack(tmp_path / "pack", rows, **options)
+    with pytest.raises(DataError, match=message):
+        images.load(path)
+
+
+def test_corrupt_images_can_be_left_out_and_are_counted(tmp_path):
+    rows = [(GOOD, 0), (b"no image", 1), (GOOD, 1)]
+    data = images.load(pack(tmp_path / "pack", rows), skip_corrupt=True)
+    assert data.skipped == 2  # one in each split
+    assert data.train.labels.tolist() == [0, 1]
+    path = pack(tmp_path / "all", [(b"no image", 0)])
+    with pytest.raises(DataError, match="no image to read in the train set"):
+        images.load(path, skip_corrupt=True)
+
+
+def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"does not exist: --data\.path is a folder or a dataset"):
+        images.load(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="neither parquet files nor the folders train and test"):
+        images.load(str(tmp_path / "empty"))
+    pack(tmp_path / "half", [(GOOD, 0)])
+    (tmp_path / "half" / "test-00000-of-00001.parquet").unlink()
+    with pytest.raises(DataError, match="names begin with train and with test"):
+        images.load(str(tmp_path / "half"))
+
+    def unreachable(name):
+        raise ConnectionError("no route")
+
+    import datasets
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(DataError, match=r"owner/name is no folder here.*no route"):
+        images.load("owner/name")
+
+
+def test_digits_are_always_split_alike():
+    data = digits.load()
+    assert data.size == (1, 32, 32)
+    assert (len(data.train), len(data.test)) == (1347, 450)
+    assert data.train.images.dtype == torch.uint8
+    assert torch.equal(data.test.labels, digits.load().test.labels)
+    assert len(digits.load(limit=10).train) == 10

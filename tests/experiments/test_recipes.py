@@ -1,0 +1,133 @@
+"""Recipes have the numbers of the paper and of the authors' release."""
+
+from dataclasses import asdict
+
+import pytest
+
+from diffstride import models
+from diffstride.experiments import recipes
+from diffstride.experiments.recipes import RECIPES
+from diffstride.layers.downsample import KINDS
+from diffstride.training import runs
+from diffstride.training.config import Kind, ModelName
+
+
+def flat(config):
+    values = {}
+    for section, content in asdict(config).items():
+        if isinstance(content, dict):
+            values |= {f"{section}.{name}": value for name, value in content.items()}
+        else:
+            values[section] = content
+    return values
+
+
+# Section 3.2, "Experimental setup": all datasets, then CIFAR, then ImageNet.
+PAPER = {
+    "optim.name": "sgd",
+    "optim.lr": 0.1,
+    "optim.momentum": 0.9,
+    "optim.schedule": "steps",
+    "optim.stride_lr": 1.0,
+    "optim.warmup_steps": 0,
+    "optim.label_smoothing": 0.0,
+    "data.batch_size": 256,
+    "data.flip": True,
+    "data.mixup": 0.0,
+    "model.downsampling": "diffstride",
+    "model.smoothness": 4.0,
+    "model.width": 1.0,
+    "model.shared_stride": False,
+    "stride_penalty": 0.0,
+}
+CIFAR = PAPER | {
+    "trainer.epochs": 400,
+    "optim.milestones": (200, 300),
+    "optim.weight_decay": 5e-3,
+    "data.crop_padding": 4,
+    "model.name": "resnet18",
+    "model.stem": "cifar",
+    "model.strides": None,
+}
+EXPECTED = {
+    "cifar10": CIFAR,
+    "cifar100": CIFAR,
+    "fashion_mnist": CIFAR,
+    "imagenet": PAPER
+    | {
+        "trainer.epochs": 90,
+        "optim.milestones": (30, 60, 80),
+        "optim.weight_decay": 1e-3,
+        "data.image_size": 224,
+        "data.inception_crop": True,
+        "model.stem": "imagenet",
+        "model.strides": (1.0, 2.0, 2.0, 2.0),
+    },
+    # The appendix: "DenseNet experiments on CIFAR" and "EfficientNet experiments on CIFAR".
+    "cifar10_densenet": CIFAR | {"model.name": "densenet121"},
+    "cifar10_efficientnet": CIFAR
+    | {
+        "model.name": "efficientnet_b0",
+        "model.stem": "imagenet",
+        "data.image_size": 128,
+        "data.crop_padding": 16,
+    },
+    # The release's cifar10.gin.
+    "cifar10_released": CIFAR
+    | {
+        "model.name": "preact_resnet18",
+        "data.batch_size": 128,
+        "data.mixup": 0.2,
+        "optim.label_smoothing": 0.2,
+        "optim.weight_decay": 5e-4,
+        "optim.warmup_steps": 400,
+        "optim.milestones": (pytest.approx(46.08), pytest.approx(81.92)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_numbers_are_those_of_the_paper(name):
+    values = flat(RECIPES[name].config)
+    assert {key: values[key] for key in EXPECTED[name]} == EXPECTED[name]
+
+
+def test_every_recipe_but_the_embedded_one_is_from_the_paper():
+    assert set(RECIPES) == {*EXPECTED, "digits"}
+    assert RECIPES["digits"].config.data.path is None
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_config_comes_back_from_its_file(name, tmp_path):
+    config = RECIPES[name].config
+    runs.write(tmp_path / "config.yaml", runs.dump(config))
+    assert runs.load(tmp_path / "config.yaml") == config
+    assert recipes.find(str(tmp_path)) == (tmp_path.name, config)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: {nam: resnet18}", "unknown names model.nam"),
+        ("seed: [", "can't be read as a config"),
+        ("3", "must be a mapping"),
+    ],
+)
+def test_a_wrong_config_says_what_is_wrong(text, message, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(runs.RunError, match=message):
+        runs.load(tmp_path / "config.yaml")
+
+
+def test_the_command_line_overrides_a_recipe():
+    words = ["--model.strides", "3", "2", "3", "--stride_penalty", "0.1", "--seed", "4"]
+    config = recipes.override(RECIPES["cifar10"].config, words, "test")
+    assert config.model.strides == (3.0, 2.0, 3.0)
+    assert (config.stride_penalty, config.seed) == (0.1, 4)
+    assert config.optim == RECIPES["cifar10"].config.optim
+
+
+def test_choices_are_those_of_the_library():
+    """Written out, so that help needs no torch."""
+    assert list(ModelName.__args__) == models.list()
+    assert Kind.__args__ == KINDS

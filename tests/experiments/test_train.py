@@ -1,0 +1,237 @@
+"""From data to a run folder and back: training, resuming, evaluating."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from diffstride.cli import main
+from diffstride.experiments import train
+from diffstride.experiments.recipes import RECIPES
+from diffstride.training.runs import Run, RunError
+
+TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
+
+
+@pytest.fixture(autouse=True)
+def _there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def parquet(folder, size=32, classes=3, number=24, channels=3):
+    """A pack of generated images, as the hub has them."""
+    import pyarrow
+    import pyarrow.parquet
+    from PIL import Image
+
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for split in ("train", "test"):
+        rows = []
+        for i in range(number):
+            pixels = generator.integers(0, 256, (size, size, channels), dtype=np.uint8)
+            file = io.BytesIO()
+            Image.fromarray(pixels.squeeze()).save(file, "png")
+            rows.append({"bytes": file.getvalue(), "path": f"{split}{i}.png"})
+        table = pyarrow.table({"image": rows, "label": [i % classes for i in range(number)]})
+        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
+    (folder / "classes.json").write_text(json.dumps([f"class {i}" for i in range(classes)]))
+    return str(folder)
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "2", "--name", "a"]) == 0
+    out = capsys.readouterr().out
+    assert "epoch   2  loss" in out
+    assert "test accuracy" in out
+    assert "stages.3.0.downsample" in out
+    assert out.rstrip().endswith("run runs/a")
+    run = Run.open("runs/a")
+    assert run.config.model.width == 0.0625
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert environment["seed"] == 0
+    metrics = rows(run.folder / "metrics.csv")
+    assert [row["epoch"] for row in metrics] == ["1", "2"]
+    strides = rows(run.folder / "strides.csv")
+    assert len(strides) == 3 * 3 * 2  # before and after each epoch, three layers, two axes
+    assert strides[0]["stride"] == "3.0"
+    assert strides[-1]["stride"] != strides[-7]["stride"]
+    assert strides[-1]["output_size"]
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert names == ["best.ckpt", "epoch-00001.ckpt", "epoch-00002.ckpt"]
+
+    assert main(["evaluate", "runs/a"]) == 0
+    best = max(float(row["test_accuracy"]) for row in metrics)
+    assert f"test accuracy  {best:.4f}" in capsys.readouterr().out
+    assert main(["strides", "runs/a"]) == 0
+    assert "global stride" in capsys.readouterr().out
+    assert main(["train", "digits", *TINY, "--name", "a"]) == 1
+    assert "runs/a has a run already: continue it" in capsys.readouterr().err
+
+
+def test_a_seed_gives_the_same_numbers_and_another_other_ones():
+    options = [*TINY, "--trainer.epochs", "1"]
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        assert main(["train", "digits", *options, "--name", name, "--seed", seed]) == 0
+    texts = {name: (Run.open(f"runs/{name}").folder / "metrics.csv").read_text() for name in "abc"}
+    assert texts["a"] == texts["b"]
+    assert texts["a"] != texts["c"]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
+    """Killed within an epoch, and again; then with the last checkpoint damaged."""
+    options = [*TINY, "--trainer.epochs", "4", "--model.downsampling", "diffstride"]
+    assert main(["train", "digits", *options, "--name", "whole"]) == 0
+    config = replace(Run.open("runs/whole").config, name="broken")
+    steps = 0
+    step = train.Classifier.training_step
+
+    def until(last):
+        def counted(self, batch, index):
+            nonlocal steps
+            steps += 1
+            if steps > last:
+                raise Killed
+            return step(self, batch, index)
+
+        return counted
+
+    monkeypatch.setattr(train.Classifier, "training_step", until(6))  # in the second epoch of 4
+    with pytest.raises(Killed):
+        train.train(config, "digits")
+    steps = 0
+    monkeypatch.setattr(train.Classifier, "training_step", until(9))  # 2 epochs on, and a bit
+    with pytest.raises(Killed):
+        train.resume("runs/broken")
+    monkeypatch.setattr(train.Classifier, "training_step", step)
+    newest, _ = Run.open("runs/broken").checkpoint_files()
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert main(["resume", "runs/broken"]) == 0
+    assert "can't be read" in capsys.readouterr().out
+    for file in ("metrics.csv", "strides.csv"):
+        whole, broken = (Run.open(f"runs/{name}").folder / file for name in ("whole", "broken"))
+        assert broken.read_text() == whole.read_text()
+    states = [
+        train.read_checkpoint(Run.open(f"runs/{name}").checkpoint_files()[0])["state_dict"]
+        for name in ("whole", "broken")
+    ]
+    for key, value in states[0].items():
+        assert torch.equal(value, states[1][key]), key
+
+
+def test_a_checkpoint_that_is_code_is_refused(tmp_path):
+    import os
+
+    class Code:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    path = tmp_path / "bad.ckpt"
+    torch.save({"state_dict": Code()}, path)
+    with pytest.raises(RunError, match="can't be read"):
+        train.read_checkpoint(path)
+    assert not (tmp_path / "executed").exists()
+    path.write_bytes(b"garbage")
+    with pytest.raises(RunError, match="can't be read"):
+        train.read_checkpoint(path)
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "digits"])
+def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
+    size = 64 if recipe == "imagenet" else 32
+    channels = 1 if "mnist" in recipe else 3
+    path = parquet(tmp_path / "pack", size=size, channels=channels, number=16)
+    options = ["--data.path", path, "--model.width", "0.0625", "--data.batch_size", "8"]
+    options += ["--trainer.epochs", "1", "--name", "toy"]
+    if RECIPES[recipe].config.data.image_size:
+        options += ["--data.image_size", "64"]
+    assert main(["train", recipe, *options]) == 0
+    (row,) = rows(Run.open("runs/toy").folder / "metrics.csv")
+    assert float(row["train_loss"]) > 0
+    assert row["step"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("options", "better"),
+    [(["--stride_penalty", "5"], "stride_penalty"), (["--macs_budget", "2"], "mmacs")],
+)
+def test_regularisers_make_strides_larger(options, better):
+    common = [*TINY, "--trainer.epochs", "2", "--optim.stride_lr", "30"]
+    assert main(["train", "digits", *common, "--name", "free"]) == 0
+    assert main(["train", "digits", *common, "--name", "held", *options]) == 0
+    free, held = (
+        float(rows(Run.open(f"runs/{name}").folder / "metrics.csv")[-1][better])
+        for name in ("free", "held")
+    )
+    assert held < 0.9 * free
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, ""),
+        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides"),
+        (["train"], 2, "usage: diffstride train RECIPE"),
+        (["train", "cifra10"], 2, "no recipe 'cifra10', nor such a file"),
+        (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),
+        (["train", "digits", "--model.strides", "2"], 1, "one for each of stage 2, stage 3"),
+        (["resume", "nowhere"], 1, "nowhere has no run: it must have a config.yaml"),
+        (["evaluate", "nowhere"], 1, "nowhere has no run"),
+        (["strides", "nowhere"], 1, "nowhere has no run"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_line(words, code, message, capsys):
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("words", [["--model.widht", "1"], ["--model.width", "wide"]])
+def test_a_wrong_option_is_a_usage_error(words, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["train", "digits", *words])
+    assert raised.value.code == 2
+    assert "--model.width" in capsys.readouterr().err
+
+
+def test_debug_shows_where():
+    with pytest.raises(RunError):
+        main(["resume", "nowhere", "--debug"])
+
+
+def test_a_run_without_strides_and_one_from_a_config():
+    options = [*TINY, "--trainer.epochs", "1"]
+    strided = ["--model.downsampling", "strided", "--name", "strided"]
+    assert main(["train", "digits", *options, *strided]) == 0
+    assert main(["train", "runs/strided", "--model.downsampling", "spectral"]) == 0
+    assert Run.open("runs/strided-spectral-0").config.model.width == 0.0625
+
+
+def test_other_images_can_be_evaluated(tmp_path, capsys):
+    path = parquet(tmp_path / "pack", number=12)
+    options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
+    assert main(["train", "fashion_mnist", *options]) == 0
+    other = parquet(tmp_path / "other", number=6)
+    assert main(["evaluate", "runs/a", "--data.path", other]) == 0
+    assert "test top5  1.0000" in capsys.readouterr().out
+    wrong = parquet(tmp_path / "wrong", number=6, classes=2)
+    assert main(["evaluate", "runs/a", "--data.path", wrong]) == 1
+    assert "must have the classes" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Training shared between processes is the same training."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("two_processes.py")
+
+
+def run(*command, folder):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_losses_are_those_of_one_process_and_strides_agree(tmp_path):
+    for processes in (1, 2):
+        run(SCRIPT, processes, tmp_path / f"of{processes}", folder=tmp_path)
+    alone, first, second = (
+        json.loads((tmp_path / name).read_text()) for name in ("of1.0", "of2.0", "of2.1")
+    )
+    assert len(alone["losses"]) == 20
+    assert first["losses"] == pytest.approx(alone["losses"], abs=1e-4)
+    assert first["strides"] == second["strides"]
+    assert first["strides"] == pytest.approx(alone["strides"], abs=1e-4)
+    assert max(abs(s - 2) for s in first["strides"]) > 0.003
+
+
+def test_sizes_may_differ_between_processes(tmp_path):
+    run(SCRIPT, 2, tmp_path / "ragged", "ragged", folder=tmp_path)
+    first, second = (json.loads((tmp_path / f"ragged.{i}").read_text()) for i in (0, 1))
+    assert first["strides"] == second["strides"]
+
+
+def test_the_command_trains_in_two_processes(tmp_path):
+    options = "--model.width 0.0625 --data.limit 64 --data.batch_size 32 --trainer.epochs 1"
+    shared = "--trainer.devices 2 --trainer.strategy ddp --trainer.accelerator cpu --name two"
+    command = ["-m", "diffstride", "train", "digits", *options.split(), *shared.split()]
+    out = run(*command, folder=tmp_path)
+    assert out.count("test accuracy") == 1
+    assert out.count("run runs/two") == 1
+    assert len((tmp_path / "runs/two/metrics.csv").read_text().splitlines()) == 2
