@@ -7,8 +7,9 @@ BIN := .venv/bin
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: .venv/ready  ## Train a small network with learnable strides on embedded data (half a minute)
-	$(BIN)/python examples/digits.py
+demo: .venv/ready  ## Train a small ResNet with learnable strides on embedded data (a minute or two)
+	rm -rf runs/demo
+	$(BIN)/diffstride train digits --name demo
 
 test: lint  ## Everything that must hold: lint, types, tests, docstring examples
 	$(BIN)/python -m pytest

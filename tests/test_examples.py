@@ -16,7 +16,7 @@ def run(*arguments):
 
 
 def test_digits(tmp_path):
-    """The demo as `make demo` runs it: what it promises is what it does."""
+    """What it promises is what it does."""
     figure = tmp_path / "new" / "digits.png"
     result = run(EXAMPLES / "digits.py", "--output", figure)
     assert result.returncode == 0, result.stderr

@@ -122,9 +122,12 @@ def _conclude(folder: Path) -> None:
 
     if not commands.is_first_process():
         return
+    from diffstride.reports import figures
+
     for text in commands.summary(folder):
         print(text)
-    print(f"run {folder}")
+    figure = figures.draw_run(folder)
+    print(f"run {folder}" + (f", figure {figure}" if figure else ""))
 
 
 if __name__ == "__main__":

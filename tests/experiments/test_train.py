@@ -56,7 +56,7 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert "epoch   2  loss" in out
     assert "test accuracy" in out
     assert "stages.3.0.downsample" in out
-    assert out.rstrip().endswith("run runs/a")
+    assert out.rstrip().endswith("run runs/a, figure runs/a/strides.png")
     run = Run.open("runs/a")
     assert run.config.model.width == 0.0625
     environment = json.loads((run.folder / "environment.json").read_text())
@@ -79,6 +79,18 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert "global stride" in capsys.readouterr().out
     assert main(["train", "digits", *TINY, "--name", "a"]) == 1
     assert "runs/a has a run already: continue it" in capsys.readouterr().err
+
+
+def test_the_demo_keeps_its_promise():
+    """The whole recipe, as `make demo` runs it."""
+    assert main(["train", "digits", "--name", "demo"]) == 0
+    run = Run.open("runs/demo")
+    last = rows(run.folder / "metrics.csv")[-1]
+    assert float(last["test_accuracy"]) >= 0.98
+    strides = [float(row["stride"]) for row in rows(run.folder / "strides.csv")]
+    moved = [abs(a - b) for a, b in zip(strides[:6], strides[-6:], strict=True)]
+    assert max(moved) > 0.2
+    assert (run.folder / "strides.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_seed_gives_the_same_numbers_and_another_other_ones():

@@ -51,5 +51,5 @@ def test_the_command_trains_in_two_processes(tmp_path):
     command = ["-m", "diffstride", "train", "digits", *options.split(), *shared.split()]
     out = run(*command, folder=tmp_path)
     assert out.count("test accuracy") == 1
-    assert out.count("run runs/two") == 1
+    assert out.count("run runs/two, figure") == 1
     assert len((tmp_path / "runs/two/metrics.csv").read_text().splitlines()) == 2
