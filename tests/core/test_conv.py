@@ -219,3 +219,25 @@ def test_long_axes_are_not_convolved_by_matrices():
     functional.diff_stride_conv(x, weight, None, 2.0, **options)
     with pytest.raises(ValueError, match="order='spectral' is for axes of at most 320 samples"):
         functional.diff_stride_conv(x, weight, None, 2.0, order="spectral", **options)
+
+
+def spectral(x, weight):
+    return functional.diff_stride_conv(
+        x, weight, None, 2.0, padding=1, padding_mode="circular", order="spectral"
+    )
+
+
+def test_on_frequencies_autocast_leaves_precision_alone():
+    x, weight = torch.randn(2, 4, 16, 16), torch.randn(4, 4, 3, 3, requires_grad=True)
+    expected = spectral(x, weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = spectral(x, weight)
+    assert torch.equal(y, expected)
+
+
+def test_on_frequencies_a_batch_may_be_empty():
+    x, weight = torch.randn(0, 4, 16, 16, requires_grad=True), torch.randn(6, 4, 3, 3)
+    y = spectral(x, weight)
+    assert y.shape == (0, 6, 16, 16)
+    y.sum().backward()
+    assert x.grad.shape == x.shape

@@ -203,6 +203,10 @@ def test_regularisers_make_strides_larger(options, better):
         (["train", "cifra10"], 2, "no recipe 'cifra10', nor such a file"),
         (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),
         (["train", "digits", "--model.strides", "2"], 1, "one for each of stage 2, stage 3"),
+        (["train", "digits", "--data.batch_size", "0"], 1, "--data.batch_size must be at least 1"),
+        (["train", "digits", "--trainer.epochs", "0"], 1, "--trainer.epochs must be at least 1"),
+        (["train", "digits", "--optim.lr", "nan"], 1, "--optim.lr must be at least 0, got nan"),
+        (["train", "digits", "--macs_budget", "0"], 1, "--macs_budget must be above 0"),
         (["resume", "nowhere"], 1, "nowhere has no run: it must have a config.yaml"),
         (["evaluate", "nowhere"], 1, "nowhere has no run"),
         (["strides", "nowhere"], 1, "nowhere has no run"),
@@ -222,6 +226,33 @@ def test_a_wrong_option_is_a_usage_error(words, capsys):
         main(["train", "digits", *words])
     assert raised.value.code == 2
     assert "--model.width" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(monkeypatch, capsys):
+    def interrupted(self, batch, index):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train.Classifier, "training_step", interrupted)
+    assert main(["train", "digits", *TINY]) == 1
+    assert "interrupted: diffstride resume RUN goes on" in capsys.readouterr().err
+
+
+def test_strides_may_be_given_one_a_site_and_axis():
+    options = [*TINY, "--trainer.epochs", "1", "--name", "six", "--optim.lr", "0"]
+    words = ["--model.strides", "3", "2", "2", "2", "1.5", "3"]
+    assert main(["train", "digits", *options, *words]) == 0
+    strides = [float(row["stride"]) for row in rows(Path("runs/six/strides.csv"))]
+    assert strides[:6] == [3, 2, 2, 2, 1.5, 3]
+
+
+def test_mixup_blends_images_and_says_their_share():
+    config = replace(RECIPES["digits"].config, data=replace(RECIPES["digits"].config.data, mixup=1))
+    module = train.Classifier(torch.nn.Identity(), config, (1, 2, 2))
+    images = torch.rand(5, 1, 2, 2)
+    mixed, share = module._mixed(images)
+    assert ((share >= 0.5) & (share <= 1)).all()
+    weights = share[:, None, None, None]
+    torch.testing.assert_close(mixed, weights * images + (1 - weights) * images.flip(0))
 
 
 def test_debug_shows_where():

@@ -1,6 +1,6 @@
 """Twenty steps of a network without batch statistics, in one process or in two.
 
-    python two_processes.py PROCESSES FILE [STRIDES]
+    python two_processes.py PROCESSES FILE [ragged]
 
 Writes the losses of all steps, over all processes, and the strides at the end of each process.
 """

@@ -80,6 +80,8 @@ def test_strides_are_taken_per_site_and_per_axis(name):
     per_axis = [(1.5 + 0.1 * i, 2.5) for i in range(sites)]
     layers = learnable(create(name, strides=per_axis))
     assert [layer.strides for layer in layers] == [pytest.approx(pair) for pair in per_axis]
+    in_a_row = learnable(create(name, strides=[stride for pair in per_axis for stride in pair]))
+    assert [layer.strides for layer in in_a_row] == [layer.strides for layer in layers]
     shared = learnable(create(name, strides=[1.5] * sites, shared=True, smoothness=2.0))
     assert all(layer.stride.numel() == 1 and layer.smoothness == 2.0 for layer in shared)
     spectral = create(name, "spectral", strides=[1.5] * sites)
@@ -112,6 +114,7 @@ def test_a_wrong_number_of_strides_is_an_error_that_names_the_sites(name, option
         ({"dims": 4}, "dims must be 1, 2 or 3, got 4"),
         ({"width": 0}, "width must be above 0, got 0"),
         ({"num_classes": {"a": 2}}, "num_classes must be one number for this network"),
+        ({"strides": 2.0}, "strides must be a sequence, one a site, got 2.0"),
         ({"strides": (2, 2, 0.5)}, "stride must be at least 1, got 0.5"),
         ({"strides": (2, 2, (2, 2, 2))}, r"one number or 2 \(one per spatial axis\), got 3"),
         (

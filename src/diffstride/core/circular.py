@@ -8,11 +8,11 @@ product a frequency, from input channels to output channels:
 
 All in real numbers: a complex tensor is a pair of planes, the real and the imaginary one. A
 transform is a matrix product that turns the tensor round on the way, from (…, N) to (F, …) and from
-(F, …) to (…, M), so that frequencies come first, where batched products want them. Of
-the last axis the frequencies 0 … ⌊M/2⌋ are enough; the others need both signs, and 0 and
-−0 are both computed, which is less trouble than leaving one out. The spectrum of a kernel is much
-larger than the kernel, and it and all between the transforms of the last axis is computed for a few
-of its frequencies at a time, and computed again in the backward pass.
+(F, …) to (…, M), so that frequencies come first, where batched products want them. Of the last axis
+the frequencies 0 … ⌊M/2⌋ are enough; the others need both signs, and 0 and −0 are both computed,
+which is less trouble than leaving one out. The spectrum of a kernel is much larger than the kernel:
+it, and all else between the transforms of the last axis, is computed for a few of that axis's
+frequencies at a time, and again in the backward pass.
 """
 
 import math
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from diffstride.core import basis
+from diffstride.core.operator import no_autocast
 from diffstride.core.resample import AxisPlan
 
 # Planes: real numbers, or the real and the imaginary parts of complex ones.
@@ -51,12 +52,13 @@ def convolve(
     *analysis, first = [matrices for matrices, _ in pairs]
     *synthesis, last = [matrices for _, matrices in pairs]
     phases = _phases(weight.shape[2:], plans, starts, dilation).to(x.dtype)
-    spectrum = _analyse([x], first)
-    if torch.compiler.is_compiling():  # which plans memory by itself
-        product = torch.stack(_convolve(spectrum, weight, phases, analysis, synthesis, groups))
-    else:
-        product = _Convolution.apply(spectrum, weight, phases, analysis, synthesis, groups)  # type: ignore[no-untyped-call]
-    y = product.flatten(0, 1).flatten(1).mT @ last[0]
+    with no_autocast(x.device):
+        spectrum = _analyse([x], first)
+        if torch.compiler.is_compiling():  # which plans memory by itself
+            product = torch.stack(_convolve(spectrum, weight, phases, analysis, synthesis, groups))
+        else:
+            product = _Convolution.apply(spectrum, weight, phases, analysis, synthesis, groups)  # type: ignore[no-untyped-call]
+        y = product.flatten(0, 1).flatten(1).mT @ last[0]
     return y.reshape(*product.shape[2:], -1)
 
 

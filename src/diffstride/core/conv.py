@@ -119,6 +119,8 @@ def convolve(
     wraps = padding_mode == "circular" and tuple(x.shape[2:]) == size
     if order == "auto":
         order = _cheapest(x.shape[:2], weight, plans, pointwise, wraps)
+    if order == "spectral" and wraps and x.numel() == 0:
+        order = "after"  # an empty batch has no spectrum, and any order will do
     if order == "spectral":
         if not wraps:
             raise ValueError(

@@ -31,18 +31,20 @@ def apply(
     """
     if torch.compiler.is_compiling():
         # The compiler plans memory by itself, and wants operations it can see through.
-        with torch.autocast(x.device.type, enabled=False):
+        with no_autocast(x.device):
             for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
                 x = along(matrix, x, dim)
         return x
     learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
-    with _no_autocast(x.device):
+    with no_autocast(x.device):
         y, _ = _Operator.apply(x, tuple(dims), tuple(bases), learns, *weights)  # type: ignore[no-untyped-call]
     return y  # type: ignore[no-any-return]
 
 
-def _no_autocast(device: torch.device) -> AbstractContextManager[object]:
+def no_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Autocast would run the products in half precision: spectra are never below float32."""
+    if torch.compiler.is_compiling():
+        return torch.autocast(device.type, enabled=False)
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -84,7 +86,7 @@ class _Operator(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor | None, grad_z: Tensor | None) -> Any:
         z, *weights = ctx.saved_tensors
         # grad_z arrives, and gradients are tracked, only when a gradient is differentiated itself.
-        with _no_autocast(weights[0].device):
+        with no_autocast(weights[0].device):
             if torch.is_grad_enabled() or grad_y is None or grad_z is not None:
                 grad_x, total = _gradients(ctx, z, weights, grad_y, grad_z)
             else:

@@ -53,6 +53,7 @@ def resume(folder: str | Path) -> Run:
 
 def prepare(config: Config) -> Prepared:
     """Read the data and build the network."""
+    config.check()
     data = load_data(config)
     torch.manual_seed(config.seed)
     model = build(config.model, data)
@@ -88,25 +89,17 @@ def load_data(config: Config) -> Images:
 
 def build(told: ModelConfig, data: Images) -> nn.Module:
     """The network for these images."""
-    options: dict[str, Any] = {
-        "num_classes": len(data.classes),
-        "in_channels": data.size[0],
-        "downsampling": told.downsampling,
-        "smoothness": told.smoothness,
-        "shared": told.shared_stride,
-        "width": told.width,
-        "stem": told.stem,
-    }
-    if told.strides is None:
-        return models.create(told.name, **options)
-    try:
-        return models.create(told.name, strides=told.strides, **options)
-    except ValueError:
-        # Twice as many numbers as sites: one a site and axis.
-        pairs = list(zip(told.strides[::2], told.strides[1::2], strict=False))
-        if len(told.strides) % 2:
-            raise
-        return models.create(told.name, strides=pairs, **options)
+    return models.create(
+        told.name,
+        num_classes=len(data.classes),
+        in_channels=data.size[0],
+        downsampling=told.downsampling,
+        strides=told.strides,
+        smoothness=told.smoothness,
+        shared=told.shared_stride,
+        width=told.width,
+        stem=told.stem,
+    )
 
 
 def _place(config: Config) -> tuple[int, int]:
@@ -153,9 +146,17 @@ def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) 
             use_distributed_sampler=False,  # batches know their part
         )
         prepared.train.epoch = lambda: trainer.current_epoch
-        trainer.fit(
-            prepared.module, prepared.train, prepared.test, ckpt_path=checkpoint, weights_only=True
-        )
+        try:
+            trainer.fit(
+                prepared.module,
+                prepared.train,
+                prepared.test,
+                ckpt_path=checkpoint,
+                weights_only=True,
+            )
+        except SystemExit as stop:
+            # How Lightning ends after Ctrl-C, without a word.
+            raise KeyboardInterrupt from stop
 
 
 @contextmanager

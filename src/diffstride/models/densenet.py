@@ -90,7 +90,7 @@ def densenet121(spec: Spec) -> DenseNet:
     ``downsampling="strided"`` here.
     """
     sites = ["transition 1", "transition 2", "transition 3"]
-    if spec.stem == "cifar" and (spec.strides is None or len(spec.strides) == 2):
+    if spec.stem == "cifar" and (spec.strides is None or len(spec.strides) in (2, 2 * spec.dims)):
         strides: list[Stride | None] = [*spec.read_strides(sites[:2], (2.0, 2.0)), None]
     else:
         strides = [*spec.read_strides(sites, (2.0, 2.0, 2.0))]

@@ -60,8 +60,9 @@ def create(
         in_channels: 3 for images, 1 for audio, unless given.
         downsampling: ``"strided"`` (the textbook network), ``"average"``, ``"max"``,
             ``"spectral"`` or ``"diffstride"``.
-        strides: one a site, each a number or one number per axis; those of the textbook network
-            unless given. Where a stride is learned, these are the initial ones.
+        strides: one a site, each a number or one number per axis, or all of the latter in a row;
+            those of the textbook network unless given. Where a stride is learned, these are the
+            initial ones.
         smoothness: R of learnable strides.
         shared: whether a site learns one stride for all axes instead of one each.
         width: multiplies all channels.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeAlias
 
 from torch import nn
@@ -45,6 +46,8 @@ class Spec:
         arguments.check_choice(self.stem, STEMS, "stem")
         if self.dims not in _CONVOLUTIONS:
             raise ValueError(f"dims must be 1, 2 or 3, got {self.dims}")
+        if self.strides is not None and not isinstance(self.strides, Sequence):
+            raise ValueError(f"strides must be a sequence, one a site, got {self.strides!r}")
         if not self.width > 0:
             raise ValueError(f"width must be above 0, got {self.width}")
 
@@ -62,10 +65,16 @@ class Spec:
         return max(1, round(self.width * number))
 
     def read_strides(self, sites: Sequence[str], default: Sequence[Stride]) -> list[Stride]:
-        """One stride a site, or a ValueError that names the sites."""
+        """One stride a site, or a ValueError that names the sites.
+
+        They may also be given flat, one a site and axis.
+        """
         if self.strides is None:
             return list(default)
-        if not isinstance(self.strides, Sequence) or len(self.strides) != len(sites):
+        flat = len(self.strides) == len(sites) * self.dims and self.dims > 1
+        if flat and all(isinstance(stride, Real) for stride in self.strides):
+            return [self.strides[i : i + self.dims] for i in range(0, len(self.strides), self.dims)]  # type: ignore[misc]
+        if len(self.strides) != len(sites):
             raise ValueError(
                 f"strides must be {len(sites)}, one for each of {', '.join(sites)}; "
                 f"got {self.strides!r}"

@@ -122,3 +122,30 @@ class Config:
     """The folder of the run in out; recipe, downsampling and seed unless given."""
     out: str = "runs"
     """Where the folder of the run is made."""
+
+    def check(self) -> None:
+        """Raise a ValueError unless every number makes sense; the message names the option."""
+        counts = {
+            "data.batch_size": self.data.batch_size,
+            "trainer.epochs": self.trainer.epochs,
+            "trainer.devices": self.trainer.devices,
+            "trainer.num_nodes": self.trainer.num_nodes,
+            "data.image_size": self.data.image_size,
+            "data.limit": self.data.limit,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ValueError(f"--{name} must be at least 1, got {count}")
+        amounts = {
+            "optim.lr": self.optim.lr,
+            "optim.stride_lr": self.optim.stride_lr,
+            "optim.weight_decay": self.optim.weight_decay,
+            "data.crop_padding": self.data.crop_padding,
+            "data.mixup": self.data.mixup,
+            "stride_penalty": self.stride_penalty,
+        }
+        for name, amount in amounts.items():
+            if not amount >= 0:
+                raise ValueError(f"--{name} must be at least 0, got {amount}")
+        if self.macs_budget is not None and not self.macs_budget > 0:
+            raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")

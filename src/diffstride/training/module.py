@@ -39,12 +39,14 @@ class Classifier(LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], step: int) -> Tensor:
         images, labels = batch
-        targets = labels
+        share = None
         if self.config.data.mixup > 0:
-            images, targets = self._mixed(images, labels)
+            images, share = self._mixed(images)
         scores = self(images)
-        smoothing = self.config.optim.label_smoothing
-        loss = F.cross_entropy(scores, targets, label_smoothing=smoothing)
+        loss = self._loss(scores, labels)
+        if share is not None:
+            loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
+        loss = loss.mean()
         self._count("train", loss, scores, labels)
         if self.config.stride_penalty:
             loss = loss + self.config.stride_penalty * stride_penalty(self.model)
@@ -53,20 +55,17 @@ class Classifier(LightningModule):
             loss = loss + (used - 1).relu()
         return loss
 
-    def _mixed(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixup: each image and its target blended with another's, half and half at most."""
-        classes = self._classes(images)
-        alpha = torch.tensor(self.config.data.mixup)
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Of each example by itself."""
+        smoothing = self.config.optim.label_smoothing
+        return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="none")
+
+    def _mixed(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixup: each image blended with another, and its share of it, one half at least."""
+        alpha = torch.tensor(float(self.config.data.mixup))
         share = torch.distributions.Beta(alpha, alpha).sample((len(images),)).to(images)
         share = torch.maximum(share, 1 - share)
-        targets = F.one_hot(labels, classes).to(images)
-        blend = share[:, None]
-        images = torch.lerp(images.flip(0), images, share[:, None, None, None])
-        return images, torch.lerp(targets.flip(0), targets, blend)
-
-    def _classes(self, images: Tensor) -> int:
-        last = [module for module in self.model.modules() if isinstance(module, nn.Linear)][-1]
-        return last.out_features
+        return torch.lerp(images.flip(0), images, share[:, None, None, None]), share
 
     def on_validation_epoch_start(self) -> None:
         self.sums = {k: v for k, v in self.sums.items() if k.startswith("train")}
