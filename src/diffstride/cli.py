@@ -13,11 +13,13 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
                                       `diffstride train RECIPE --help` all options
   diffstride resume RUN               continue a run that was interrupted
-  diffstride evaluate RUN             accuracy of a run's best network
+  diffstride evaluate RUN             loss and accuracy of a run's network on test images
   diffstride strides RUN              what it learned: strides, sizes, costs
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
 """
+
+BEST = "of the epoch that was best on the test images, instead of the last"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,14 +96,15 @@ def resume(words: list[str]) -> int:
 
 def evaluate(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        "diffstride evaluate", description="Accuracy of a run's best network."
+        "diffstride evaluate", description="Loss and accuracy of a run's network on test images."
     )
     parser.add_argument("run", help="the folder of the run")
     parser.add_argument("--data.path", dest="path", help="other images, of the same classes")
+    parser.add_argument("--best", action="store_true", help=BEST)
     args = parser.parse_args(words)
     from diffstride.experiments import train as commands
 
-    for name, value in commands.evaluate(args.run, args.path).items():
+    for name, value in commands.evaluate(args.run, args.path, args.best).items():
         print(f"{name.replace('_', ' ')}  {value:.4f}")
     return 0
 
@@ -109,10 +112,11 @@ def evaluate(words: list[str]) -> int:
 def strides(words: list[str]) -> int:
     parser = argparse.ArgumentParser("diffstride strides", description="What a run learned.")
     parser.add_argument("run", help="the folder of the run")
+    parser.add_argument("--best", action="store_true", help=BEST)
     args = parser.parse_args(words)
     from diffstride.experiments import train as commands
 
-    print(commands.table(args.run))
+    print(commands.table(args.run, args.best))
     return 0
 
 

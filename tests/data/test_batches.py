@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diffstride.data.batches import Augmentation, Batches, flip, inception_crop, shift, statistics
+from diffstride.data.batches import Augmentation, Batches, flip, shift, statistics
 from diffstride.data.images import Split
 
 
@@ -78,22 +78,6 @@ def test_shifts_move_images_by_whole_pixels():
     rows, columns = places // 9, places % 9
     assert torch.equal(shifted.sum((1, 2, 3)), torch.ones(300))
     assert set(rows.tolist()) == set(columns.tolist()) == {2, 3, 4, 5, 6}
-
-
-def test_parts_have_the_right_area_and_stay_inside():
-    ramp = torch.linspace(0, 1, 64)
-    image = torch.stack([ramp[None].expand(64, -1), ramp[:, None].expand(-1, 64)])
-    parts = inception_crop(image.expand(500, -1, -1, -1), generator())
-    assert parts.shape == (500, 2, 64, 64)
-    # Along each axis, the values that are seen span the part of the image that was taken.
-    wide = parts[:, 0].amax((1, 2)) - parts[:, 0].amin((1, 2))
-    tall = parts[:, 1].amax((1, 2)) - parts[:, 1].amin((1, 2))
-    area = wide * tall
-    assert 0.05 < area.min() < 0.15
-    assert area.max() > 0.8
-    assert ((wide / tall > 0.7) & (wide / tall < 1.43)).all()
-    assert parts.min() >= 0
-    assert parts.max() <= 1
 
 
 def test_augmentation_is_what_it_is_told():

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from diffstride.data import digits, images
-from diffstride.data.images import DataError
+from diffstride.data.images import random_part
+from diffstride.data.sources import DataError
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +92,11 @@ GOOD = picture(0)
         ([(GOOD, 0), (GOOD, 2)], {}, "train1.png: labels must be from 0 to 1, got 2"),
         ([(GOOD, 0), (GOOD, -1)], {}, "labels must be from 0 to 1, got -1"),
         ([(GOOD, 0)], {"classes": ["one"]}, "must have at least 2 classes, got 1"),
-        ([(GOOD, 0)], {"label": "answer"}, "column of images .* and one of labels .* got img, "),
+        (
+            [(GOOD, 0)],
+            {"label": "answer"},
+            "image files .* and one of labels .* got img, ",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(rows, options, message, tmp_path):
@@ -103,7 +108,7 @@ def test_what_is_wrong_is_said(rows, options, message, tmp_path):
 def test_corrupt_images_can_be_left_out_and_are_counted(tmp_path):
     rows = [(GOOD, 0), (b"no image", 1), (GOOD, 1)]
     data = images.load(pack(tmp_path / "pack", rows), skip_corrupt=True)
-    assert data.skipped == 2  # one in each split
+    assert data.skipped == ("train1.png", "test1.png")
     assert data.train.labels.tolist() == [0, 1]
     path = pack(tmp_path / "all", [(b"no image", 0)])
     with pytest.raises(DataError, match="no image to read in the train set"):
@@ -129,6 +134,98 @@ def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError, match=r"owner/name is no folder here.*no route"):
         images.load("owner/name")
+
+
+def ramp(width, height):
+    """A picture that says where a pixel is: red from left to right, green from top to bottom."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[..., 0] = np.linspace(0, 255, width)[None]
+    pixels[..., 1] = np.linspace(0, 255, height)[:, None]
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def test_images_may_stay_files_until_they_are_wanted(tmp_path):
+    rows = [(ramp(80, 40), 0), (ramp(40, 40), 1), (picture(7, mode="L"), 1)]
+    path = pack(tmp_path / "pack", rows)
+    data = images.load(path, image_size=28, encoded=True)
+    assert data.size == (3, 28, 28)
+    assert data.train.labels.tolist() == [0, 1, 1]
+    middle = data.test.take(torch.tensor([2, 0]))
+    assert middle.shape == (2, 3, 28, 28)
+    assert middle[0].unique().tolist() == [7]
+    # 80×40 at 64×32, of which 28×28 is in the middle: 18 to 46 of 64, 2 to 30 of 32.
+    for channel, first, last in ((0, 18 / 64, 46 / 64), (1, 2 / 32, 30 / 32)):
+        seen = middle[1, channel].float() / 255
+        assert seen.min().item() == pytest.approx(first, abs=0.02)
+        assert seen.max().item() == pytest.approx(last, abs=0.02)
+
+    def parts(seed):
+        return data.train.take(torch.tensor([0, 1, 0]), torch.Generator().manual_seed(seed))
+
+    assert torch.equal(parts(0), parts(0))
+    assert not torch.equal(parts(0), parts(1))
+    assert not torch.equal(parts(0)[0], parts(0)[2])
+    assert data.train.take(torch.tensor([], dtype=torch.long)).shape == (0, 3, 28, 28)
+    with pytest.raises(DataError, match=r"give --data\.image_size"):
+        images.load(path, encoded=True)
+
+
+def test_a_file_that_can_not_be_decoded_is_named_when_it_is_wanted_or_left_out_before(tmp_path):
+    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD[:45], 1), (GOOD, 1)])
+    data = images.load(path, image_size=8, encoded=True)
+    with pytest.raises(DataError, match=r"train1.png can't be read as an image"):
+        data.train.take(torch.tensor([0, 1]))
+    data = images.load(path, image_size=8, encoded=True, skip_corrupt=True)
+    assert data.skipped == ("train1.png", "test1.png")
+    assert data.train.labels.tolist() == [0, 1]
+    assert data.train.take(torch.tensor([0, 1])).shape == (2, 3, 8, 8)
+
+
+def test_random_parts_have_the_right_area_and_shape_and_stay_inside():
+    width, height = 300, 200
+    draws = torch.rand(2000, 10, 4, generator=torch.Generator().manual_seed(0))
+    boxes = torch.tensor([random_part(width, height, draw) for draw in draws])
+    left, top, right, bottom = boxes.T
+    assert (left >= 0).all() and (top >= 0).all()
+    assert (right <= width).all() and (bottom <= height).all()
+    area = (right - left) * (bottom - top) / (width * height)
+    ratio = (right - left) / (bottom - top)
+    assert area.min() == pytest.approx(0.08, abs=0.01)
+    assert area.max() > 0.8
+    assert ratio.min() == pytest.approx(3 / 4, abs=0.01)
+    assert ratio.max() == pytest.approx(4 / 3, abs=0.01)
+    # A picture so wide that no part of it fits is taken whole.
+    assert random_part(1000, 1, draws[0]) == (0, 0, 1000, 1)
+
+
+def test_a_test_set_must_look_like_the_training_set(tmp_path):
+    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)])
+    pack(tmp_path / "other", [(picture(0, size=(9, 9)), 0), (GOOD, 1)][:1] * 2)
+    (tmp_path / "other" / "test-00000-of-00001.parquet").rename(
+        tmp_path / "pack" / "test-00000-of-00001.parquet"
+    )
+    with pytest.raises(DataError, match="training images are 6×8 and test images 9×9"):
+        images.load(path)
+    pack(tmp_path / "another", [(GOOD, 0), (GOOD, 1)], label="class")
+    (tmp_path / "another" / "test-00000-of-00001.parquet").rename(
+        tmp_path / "other" / "test-00000-of-00001.parquet"
+    )
+    with pytest.raises(DataError, match=r"other can't be read: [\s\S]*column names don't match"):
+        images.load(str(tmp_path / "other"))
+
+
+def test_an_image_of_a_folder_that_went_away_is_named(tmp_path):
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            folder = tmp_path / "pics" / split / name
+            folder.mkdir(parents=True)
+            (folder / "0.png").write_bytes(GOOD)
+    data = images.load(str(tmp_path / "pics"), image_size=8, encoded=True)
+    (tmp_path / "pics" / "train" / "bee" / "0.png").unlink()
+    with pytest.raises(DataError, match=r"bee/0.png can't be read.*no such file"):
+        data.train.take(torch.tensor([0, 1]))
 
 
 def test_digits_are_always_split_alike():

@@ -42,7 +42,7 @@ PAPER = {
 }
 CIFAR = PAPER | {
     "trainer.epochs": 400,
-    "optim.milestones": (200, 300),
+    "optim.milestones": (200 / 400, 300 / 400),
     "optim.weight_decay": 5e-3,
     "data.crop_padding": 4,
     "model.name": "resnet18",
@@ -56,7 +56,7 @@ EXPECTED = {
     "imagenet": PAPER
     | {
         "trainer.epochs": 90,
-        "optim.milestones": (30, 60, 80),
+        "optim.milestones": (30 / 90, 60 / 90, 80 / 90),
         "optim.weight_decay": 1e-3,
         "data.image_size": 224,
         "data.inception_crop": True,
@@ -81,7 +81,7 @@ EXPECTED = {
         "optim.label_smoothing": 0.2,
         "optim.weight_decay": 5e-4,
         "optim.warmup_steps": 400,
-        "optim.milestones": (pytest.approx(46.08), pytest.approx(81.92)),
+        "optim.milestones": (pytest.approx(18_000 / 156_000), pytest.approx(32_000 / 156_000)),
     },
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from diffstride.cli import main
 from diffstride.experiments import train
@@ -28,7 +29,6 @@ def parquet(folder, size=32, classes=3, number=24, channels=3):
     """A pack of generated images, as the hub has them."""
     import pyarrow
     import pyarrow.parquet
-    from PIL import Image
 
     folder.mkdir()
     generator = np.random.default_rng(0)
@@ -62,6 +62,9 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["torch"] == torch.__version__
     assert environment["seed"] == 0
+    assert run.data["size"] == [1, 32, 32]
+    assert run.data["classes"] == list("0123456789")
+    assert (run.data["train"], run.data["test"], run.data["skipped"]) == (128, 450, [])
     metrics = rows(run.folder / "metrics.csv")
     assert [row["epoch"] for row in metrics] == ["1", "2"]
     strides = rows(run.folder / "strides.csv")
@@ -73,10 +76,14 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert names == ["best.ckpt", "epoch-00001.ckpt", "epoch-00002.ckpt"]
 
     assert main(["evaluate", "runs/a"]) == 0
+    last = float(metrics[-1]["test_accuracy"])
+    assert f"test accuracy  {last:.4f}" in capsys.readouterr().out
+    assert main(["evaluate", "runs/a", "--best"]) == 0
     best = max(float(row["test_accuracy"]) for row in metrics)
     assert f"test accuracy  {best:.4f}" in capsys.readouterr().out
     assert main(["strides", "runs/a"]) == 0
-    assert "global stride" in capsys.readouterr().out
+    learned = [f"{float(row['stride']):.2f}" for row in strides[-2:]]
+    assert " × ".join(learned) in capsys.readouterr().out
     assert main(["train", "digits", *TINY, "--name", "a"]) == 1
     assert "runs/a has a run already: continue it" in capsys.readouterr().err
 
@@ -184,7 +191,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     [(["--stride_penalty", "5"], "stride_penalty"), (["--macs_budget", "2"], "mmacs")],
 )
 def test_regularisers_make_strides_larger(options, better):
-    common = [*TINY, "--trainer.epochs", "2", "--optim.stride_lr", "30"]
+    common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "30"]
     assert main(["train", "digits", *common, "--name", "free"]) == 0
     assert main(["train", "digits", *common, "--name", "held", *options]) == 0
     free, held = (
@@ -253,6 +260,56 @@ def test_mixup_blends_images_and_says_their_share():
     assert ((share >= 0.5) & (share <= 1)).all()
     weights = share[:, None, None, None]
     torch.testing.assert_close(mixed, weights * images + (1 - weights) * images.flip(0))
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_what_was_learned(monkeypatch, capsys):
+    loss = train.Classifier._loss
+
+    def poisoned(self, scores, labels):
+        return loss(self, scores, labels) + (float("nan") if self.current_epoch else 0)
+
+    monkeypatch.setattr(train.Classifier, "_loss", poisoned)
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "3", "--name", "a"]) == 1
+    assert "the loss became nan in epoch 2: try a smaller --optim.lr" in capsys.readouterr().err
+    assert len(rows(Path("runs/a/metrics.csv"))) == 1
+    assert [path.name for path in Run.open("runs/a").checkpoint_files()] == ["epoch-00001.ckpt"]
+
+
+def test_images_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsys):
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            folder = tmp_path / "pics" / split / name
+            folder.mkdir(parents=True)
+            for i in range(4):
+                pixels = np.full((16, 16), 10 * i, dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    (tmp_path / "pics/train/ant/2.png").write_bytes(b"no image")
+    options = ["--data.path", "pics", "--data.batch_size", "4", "--trainer.epochs", "1"]
+    words = ["train", "fashion_mnist", *options, "--name", "a", "--model.width", "0.0625"]
+    assert main(words) == 1
+    assert "train/ant/2.png can't be read as an image" in capsys.readouterr().err
+    assert not Path("runs").exists()
+    assert main([*words, "--data.skip_corrupt", "True"]) == 0
+    assert "1 images could not be read and were left out" in capsys.readouterr().out
+    assert [Path(name).name for name in Run.open("runs/a").data["skipped"]] == ["2.png"]
+
+
+def test_a_bar_shows_loss_accuracy_and_strides(monkeypatch, capsys):
+    """In a terminal; everywhere else there is a line an epoch and no more."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "2", "--name", "a"]) == 0
+    bars = [line for line in capsys.readouterr().out.splitlines() if "epoch 2 of 2" in line]
+    assert bars
+    assert all(word in bars[-1] for word in ("loss", "accuracy", "strides"))
+
+
+def test_a_finished_run_can_be_resumed_to_no_effect(capsys):
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "1", "--name", "a"]) == 0
+    before = {path.name: path.read_bytes() for path in Path("runs/a").glob("*.csv")}
+    assert main(["resume", "runs/a"]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+    assert before == {path.name: path.read_bytes() for path in Path("runs/a").glob("*.csv")}
 
 
 def test_debug_shows_where():

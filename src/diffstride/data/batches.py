@@ -1,13 +1,14 @@
-"""Batches of images in memory, augmented as a whole: no image is touched by itself."""
+"""Batches of images, augmented as a whole: no image is touched by itself."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.data.images import Split
+from diffstride.data.images import Encoded, ImageSplit, Split
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,8 @@ class Augmentation:
 
     crop_padding: int = 0
     flip: bool = False
-    inception_crop: bool = False
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        if self.inception_crop:
-            images = inception_crop(images, generator)
         if self.crop_padding:
             images = shift(images, self.crop_padding, generator)
         if self.flip:
@@ -45,31 +43,17 @@ def shift(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     return padded[each, torch.arange(channels)[None, :, None, None], rows, columns]
 
 
-def inception_crop(images: Tensor, generator: torch.Generator) -> Tensor:
-    """A random part of each image, 8 % to 100 % of its area and 3:4 to 4:3, at full size."""
-    batch, _, height, width = images.shape
-    area, ratio, y, x = torch.rand(4, batch, generator=generator)
-    area = 0.08 + 0.92 * area
-    ratio = torch.exp((2 * ratio - 1) * torch.log(torch.tensor(4 / 3)))
-    tall, wide = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
-    # Coordinates run from −1 to 1; the middle may be anywhere the part still fits.
-    theta = torch.zeros(batch, 2, 3)
-    theta[:, 0, 0], theta[:, 1, 1] = wide, tall
-    theta[:, 0, 2], theta[:, 1, 2] = (2 * x - 1) * (1 - wide), (2 * y - 1) * (1 - tall)
-    grid = F.affine_grid(theta, [batch, 1, height, width], align_corners=False)
-    return F.grid_sample(images, grid, align_corners=False, padding_mode="reflection")
-
-
 class Batches:
     """A loader: iterate for normalised images and labels, anew and otherwise in each epoch.
 
     Order and augmentation follow from seed and epoch alone, so that a run that is continued sees
-    what it would have seen. Several processes share every batch: each takes its part.
+    what it would have seen. Several processes share every batch: each reads its part, and draws
+    its own augmentation.
     """
 
     def __init__(
         self,
-        split: Split,
+        split: ImageSplit,
         batch_size: int,
         *,
         mean: Tensor,
@@ -104,24 +88,52 @@ class Batches:
         order = torch.arange(len(self.split))
         if self.shuffle:
             order = torch.randperm(len(self.split), generator=self._generator(0))
-        for step in range(len(self)):
-            chosen = order[step * self.batch_size : (step + 1) * self.batch_size]
-            images = (self.split.images[chosen].float() / 255 - self.mean) / self.std
+        parts = [
+            order[step * self.batch_size : (step + 1) * self.batch_size][
+                self.rank :: self.world_size
+            ]
+            for step in range(len(self))
+        ]
+        for step, (chosen, pixels) in enumerate(zip(parts, self._pixels(parts), strict=True)):
+            images = (pixels.float() / 255 - self.mean) / self.std
             if self.augmentation is not None:
-                images = self.augmentation(images, self._generator(step + 1))
-            part = slice(self.rank, None, self.world_size)
-            yield images[part], self.split.labels[chosen][part]
+                images = self.augmentation(images, self._generator(step + 1, 2 * self.rank))
+            yield images, self.split.labels[chosen]
 
-    def _generator(self, step: int) -> torch.Generator:
-        mixed = (self.seed * 1_000_003 + self.epoch()) * 1_000_003 + step
+    def _pixels(self, parts: list[Tensor]) -> Iterator[Tensor]:
+        def take(step: int) -> Tensor:
+            generator = self._generator(step + 1, 2 * self.rank + 1) if self.shuffle else None
+            return self.split.take(parts[step], generator)
+
+        if not isinstance(self.split, Encoded):
+            yield from map(take, range(len(parts)))
+            return
+        # Decoding takes as long as a step on a fast device: be two batches ahead.
+        with ThreadPoolExecutor(1) as ahead:
+            coming = [ahead.submit(take, step) for step in range(min(2, len(parts)))]
+            for step in range(len(parts)):
+                if step + 2 < len(parts):
+                    coming.append(ahead.submit(take, step + 2))
+                yield coming.pop(0).result()
+
+    def _generator(self, step: int, use: int = 0) -> torch.Generator:
+        mixed = 0
+        for number in (self.seed, self.epoch(), step, use):
+            mixed = mixed * 1_000_003 + number
         return torch.Generator().manual_seed(mixed % 2**63)
 
 
-def statistics(split: Split) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation of each channel, of values from 0 to 1."""
-    channels = split.images.transpose(0, 1).flatten(1)
+def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:
+    """The mean and standard deviation of each channel, of values from 0 to 1.
+
+    Of files, which take long to decode, those of a thousand spread over the set.
+    """
+    if isinstance(split, Split):
+        images = split.images
+    else:
+        images = split.take(torch.linspace(0, len(split) - 1, min(len(split), 1000)).long())
     mean, std = [], []
-    for channel in channels:  # one at a time: as floats, all of them may not fit
+    for channel in images.transpose(0, 1):  # one at a time: as floats, all of them may not fit
         values = channel.float() / 255
         mean.append(values.mean())
         std.append(values.std().clamp(min=1e-3))

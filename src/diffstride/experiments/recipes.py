@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
 # Section 3.2 of the paper.
 CIFAR = Config(
     data=DataConfig(batch_size=256, crop_padding=4, flip=True),
-    optim=OptimConfig(lr=0.1, momentum=0.9, weight_decay=5e-3, milestones=(200, 300)),
+    optim=OptimConfig(lr=0.1, momentum=0.9, weight_decay=5e-3, milestones=(200 / 400, 300 / 400)),
     trainer=TrainerConfig(epochs=400),
 )
 
@@ -57,12 +57,12 @@ RECIPES = {
             CIFAR,
             model=ModelConfig(name="preact_resnet18"),
             data=replace(CIFAR.data, path="uoft-cs/cifar10", batch_size=128, mixup=0.2),
-            # Its boundaries are 18,000 and 32,000 steps of 128 of 50,000 images.
+            # Its boundaries are 18,000 and 32,000 steps, of the 390 in each of 400 epochs.
             optim=OptimConfig(
                 weight_decay=5e-4,
                 label_smoothing=0.2,
                 warmup_steps=400,
-                milestones=(18_000 * 128 / 50_000, 32_000 * 128 / 50_000),
+                milestones=(18_000 / 390 / 400, 32_000 / 390 / 400),
             ),
         ),
     ),
@@ -93,7 +93,9 @@ RECIPES = {
                 inception_crop=True,
                 flip=True,
             ),
-            optim=OptimConfig(lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(30, 60, 80)),
+            optim=OptimConfig(
+                lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)
+            ),
             trainer=TrainerConfig(epochs=90),
         ),
     ),

@@ -4,8 +4,9 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ from diffstride import models
 from diffstride.data import digits, images
 from diffstride.data.batches import Augmentation, Batches, statistics
 from diffstride.data.images import Images
+from diffstride.data.sources import DataError
 from diffstride.tools import StrideTable, stride_table
-from diffstride.training.callbacks import Checkpoints, Metrics, StrideMonitor
+from diffstride.training.callbacks import Checkpoints, Metrics, Progress, StrideMonitor
 from diffstride.training.config import Config, ModelConfig
 from diffstride.training.module import Classifier
 from diffstride.training.runs import Run, RunError, read_rows
@@ -37,7 +39,9 @@ class Prepared(NamedTuple):
 def train(config: Config, recipe: str) -> Run:
     """Make a run and train it to its end."""
     prepared = prepare(config)  # before the folder: what is wrong with data leaves none
-    run = (Run.create if is_first_process() else Run.of)(config, recipe)
+    run = Run.of(config, recipe)
+    if is_first_process():
+        Run.create(config, recipe, describe(prepared))
     _fit(run, config, prepared, checkpoint=None)
     return run
 
@@ -56,12 +60,12 @@ def prepare(config: Config) -> Prepared:
     config.check()
     data = load_data(config)
     torch.manual_seed(config.seed)
-    model = build(config.model, data)
+    model = build(config.model, data.size, len(data.classes))
     module = Classifier(model, config, data.size)
     mean, std = statistics(data.train)
     rank, world = _place(config)
     told = config.data
-    augmentation = Augmentation(told.crop_padding, told.flip, told.inception_crop)
+    augmentation = Augmentation(told.crop_padding, told.flip)
     common: dict[str, Any] = {"mean": mean, "std": std, "rank": rank, "world_size": world}
     train = Batches(
         data.train,
@@ -75,6 +79,20 @@ def prepare(config: Config) -> Prepared:
     return Prepared(data, module, train, test)
 
 
+def describe(prepared: Prepared) -> dict[str, Any]:
+    """What a run folder keeps of its data, so that a network can be used without them."""
+    data = prepared.data
+    return {
+        "size": data.size,
+        "classes": data.classes,
+        "mean": prepared.train.mean.flatten().tolist(),
+        "std": prepared.train.std.flatten().tolist(),
+        "train": len(data.train),
+        "test": len(data.test),
+        "skipped": data.skipped,
+    }
+
+
 def load_data(config: Config) -> Images:
     told = config.data
     if told.path is None:
@@ -84,15 +102,16 @@ def load_data(config: Config) -> Images:
         image_size=told.image_size,
         limit=told.limit,
         skip_corrupt=told.skip_corrupt,
+        encoded=told.inception_crop,
     )
 
 
-def build(told: ModelConfig, data: Images) -> nn.Module:
-    """The network for these images."""
+def build(told: ModelConfig, size: Sequence[int], classes: int) -> nn.Module:
+    """The network for images of this size."""
     return models.create(
         told.name,
-        num_classes=len(data.classes),
-        in_channels=data.size[0],
+        num_classes=classes,
+        in_channels=size[0],
         downsampling=told.downsampling,
         strides=told.strides,
         smoothness=told.smoothness,
@@ -136,10 +155,12 @@ def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) 
                 StrideMonitor(size, run.folder / "strides.csv"),
                 metrics,
                 Checkpoints(run, metrics),
+                Progress(),
             ],
             logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
             default_root_dir=run.folder,
             enable_checkpointing=False,
+            enable_progress_bar=False,  # there is our own
             enable_model_summary=False,
             num_sanity_val_steps=0,
             deterministic=True,
@@ -208,43 +229,44 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def load_model(run: Run, prepared: Prepared) -> nn.Module:
-    """The network of a run as it was at its best."""
-    path = run.best_file if run.best_file.exists() else newest_checkpoint(run)
+def load_model(run: Run, best: bool = False) -> nn.Module:
+    """The network of a run as it is after its last epoch, or as it was after its best one."""
+    path = run.best_file if best and run.best_file.exists() else newest_checkpoint(run)
     if path is None:
         raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
-    prepared.module.load_state_dict(read_checkpoint(path)["state_dict"])
-    return prepared.module.model
+    data = run.data
+    model = build(run.config.model, data["size"], len(data["classes"]))
+    state = read_checkpoint(path)["state_dict"]
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    return model.eval()
 
 
-def evaluate(folder: str | Path, data_path: str | None = None) -> dict[str, float]:
-    """Loss and accuracies of a run's best network on its test images, or on others."""
+def evaluate(
+    folder: str | Path, data_path: str | None = None, best: bool = False
+) -> dict[str, float]:
+    """Loss and accuracies of a run's network on its test images, or on others."""
     run = Run.open(folder)
     config = run.config
-    prepared = prepare(config)
-    load_model(run, prepared)
-    test = prepared.test
-    if data_path is not None:
-        told = config.data
-        other = images.load(data_path, image_size=told.image_size, skip_corrupt=told.skip_corrupt)
-        if other.classes != prepared.data.classes:
-            raise images.DataError(
-                f"{data_path} must have the classes {prepared.data.classes} that the run was "
-                f"trained on, got {other.classes}"
-            )
-        test = Batches(other.test, told.batch_size, mean=test.mean, std=test.std)
-    module = prepared.module.eval()
+    module = Classifier(load_model(run, best), config, tuple(run.data["size"])).eval()
+    told = config.data if data_path is None else replace(config.data, path=data_path)
+    data = load_data(replace(config, data=told))
+    known = run.data
+    if list(data.classes) != known["classes"]:
+        raise DataError(
+            f"{told.path} must have the classes {', '.join(known['classes'])} that the run was "
+            f"trained on, got {', '.join(data.classes)}"
+        )
+    mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
     with torch.inference_mode():
-        for i, batch in enumerate(test):
+        for i, batch in enumerate(Batches(data.test, told.batch_size, mean=mean, std=std)):
             module.validation_step(batch, i)
     return module.means()
 
 
-def table(folder: str | Path) -> StrideTable:
-    """The stride table of a run's best network."""
+def table(folder: str | Path, best: bool = False) -> StrideTable:
+    """The stride table of a run's network."""
     run = Run.open(folder)
-    prepared = prepare(run.config)
-    return stride_table(load_model(run, prepared), prepared.data.size)
+    return stride_table(load_model(run, best), tuple(run.data["size"]))
 
 
 def summary(folder: str | Path) -> list[str]:
@@ -252,6 +274,8 @@ def summary(folder: str | Path) -> list[str]:
     run = Run.open(folder)
     last = read_rows(run.folder / "metrics.csv")[-1]
     lines = [f"test accuracy {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
+    if skipped := run.data["skipped"]:
+        lines.append(f"{len(skipped)} images could not be read and were left out: data.json")
     if run.config.model.downsampling in ("diffstride", "spectral"):
         return [*lines, str(table(folder))]
     return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]

@@ -1,5 +1,6 @@
 """What happens around training: strides are followed, metrics written, checkpoints kept."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,12 @@ class Metrics(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         means = pl_module.means()
+        if not math.isfinite(means["train_loss"]):
+            # Before anything of this epoch is written: what is kept can be continued.
+            raise FloatingPointError(
+                f"the loss became {means['train_loss']} in epoch {trainer.current_epoch + 1}: try "
+                f"a smaller --optim.lr or --optim.stride_lr; what was learned before is kept"
+            )
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
@@ -104,11 +111,7 @@ class Metrics(Callback):
 
     @staticmethod
     def line(row: dict[str, Any], model: nn.Module) -> str:
-        strides = ", ".join(
-            "×".join(f"{s:.2f}" for s in layer.strides)
-            for layer in model.modules()
-            if isinstance(layer, DiffStrideNd)
-        )
+        strides = strides_of(model)
         return (
             f"epoch {row['epoch']:3}  loss {row['train_loss']:.3f}  "
             f"accuracy {row['test_accuracy']:.2%}" + (f"  strides {strides}" if strides else "")
@@ -144,3 +147,63 @@ class Checkpoints(Callback):
         part.unlink()
         for old in self.run.checkpoint_files()[2:]:
             old.unlink()
+
+
+class Progress(Callback):
+    """A bar over the whole run with loss, accuracy and strides; only where somebody looks."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.task: Any = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console()
+        if not (trainer.is_global_zero and console.is_terminal):
+            return
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[epoch]} of " + str(trainer.max_epochs)),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=console,
+            transient=True,
+        )
+        done, total = trainer.global_step, int(trainer.estimated_stepping_batches)
+        epoch = trainer.current_epoch + 1
+        self.task = self.bar.add_task("", total=total, completed=done, epoch=epoch, text="")
+        self.bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.bar is None:
+            return
+        found = pl_module.means(everywhere=False)
+        text = f"loss {found['train_loss']:.3f}  accuracy {found['train_accuracy']:.1%}"
+        if strides := strides_of(pl_module.model):
+            text += f"  strides {strides}"
+        epoch = trainer.current_epoch + 1
+        self.bar.update(self.task, completed=trainer.global_step, epoch=epoch, text=text)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def strides_of(model: nn.Module) -> str:
+    """All strides of a network in a line."""
+    return ", ".join(
+        "×".join(f"{s:.2f}" for s in layer.strides)
+        for layer in model.modules()
+        if isinstance(layer, DiffStrideNd)
+    )

@@ -53,13 +53,15 @@ class DataConfig:
     flip: bool = False
     """Whether images are mirrored at random."""
     inception_crop: bool = False
-    """Whether a random part of 8 % to 100 % of an image is brought to image_size."""
+    """Whether a random part, 8 % to 100 %, of each image is brought to image_size. Images are then
+    decoded anew every time instead of held in memory, in colour."""
     mixup: float = 0.0
     """The parameter of mixup, its alpha; 0 for none."""
     limit: int | None = None
     """How many training images are used at most; all unless given."""
     skip_corrupt: bool = False
-    """Whether images that can't be read are counted and left out, instead of an error."""
+    """Whether images that can't be read are left out and counted, instead of an error. With
+    inception_crop, all images are tried before training."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class OptimConfig:
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
-    """Of schedule "steps": the epochs from which on the rate is a tenth of before."""
+    """Of schedule "steps": when the rate becomes a tenth, as parts of the run: 0.5 is half way."""
     warmup_steps: int = 0
     """Of schedule "steps": for so many steps at first, the rate is a tenth."""
     label_smoothing: float = 0.0
@@ -147,5 +149,10 @@ class Config:
         for name, amount in amounts.items():
             if not amount >= 0:
                 raise ValueError(f"--{name} must be at least 0, got {amount}")
+        if not all(0 <= part <= 1 for part in self.optim.milestones):
+            raise ValueError(
+                f"--optim.milestones must be parts of the run from 0 to 1, got "
+                f"{' '.join(map(str, self.optim.milestones))}"
+            )
         if self.macs_budget is not None and not self.macs_budget > 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")

@@ -89,14 +89,15 @@ class Classifier(LightningModule):
             key = f"{split}_{name}"
             self.sums[key] = self.sums.get(key, torch.zeros_like(value)) + value
 
-    def means(self) -> dict[str, float]:
-        """Loss and accuracies since the beginning of the epoch, over all processes."""
+    def means(self, everywhere: bool = True) -> dict[str, float]:
+        """Loss and accuracies since the beginning of the epoch, over all processes or this one."""
         keys = sorted(self.sums)
         if not keys:
             return {}
         totals = torch.stack([self.sums[key] for key in keys])
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(totals)
+        distributed = torch.distributed
+        if everywhere and distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(totals)
         found = dict(zip(keys, totals.tolist(), strict=True))
         means = {}
         for split in ("train", "test"):
@@ -123,19 +124,18 @@ class Classifier(LightningModule):
                 optimiser, [group["lr"] for group in groups], total_steps=steps
             )
         else:
-            each = max(1, steps // self.config.trainer.epochs)
             schedule = torch.optim.lr_scheduler.LambdaLR(
-                optimiser, lambda step: self._factor(step, each)
+                optimiser, lambda step: self._factor(step, steps)
             )
         return {
             "optimizer": optimiser,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
-    def _factor(self, step: int, steps_an_epoch: int) -> float:
+    def _factor(self, step: int, steps: int) -> float:
         """What the learning rate is multiplied by at a step of schedule "steps"."""
         told = self.config.optim
         if step < told.warmup_steps:
             return 0.1
-        passed = sum(step >= round(epoch * steps_an_epoch) for epoch in told.milestones)
+        passed = sum(step >= round(part * steps) for part in told.milestones)
         return float(0.1**passed)

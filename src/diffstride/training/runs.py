@@ -54,8 +54,8 @@ class Run:
     folder: Path
 
     @classmethod
-    def create(cls, config: Config, recipe: str) -> "Run":
-        """Make the folder of a new run, with its config and environment.
+    def create(cls, config: Config, recipe: str, data: Mapping[str, Any]) -> "Run":
+        """Make the folder of a new run, with its config, its environment and facts on its data.
 
         Raises:
             RunError: if there is a run in it already.
@@ -67,8 +67,9 @@ class Run:
                 f"{run.folder}`, remove it, or choose another --name"
             )
         run.folder.mkdir(parents=True, exist_ok=True)
-        write(run.config_file, dump(config))
         write(run.folder / "environment.json", json.dumps(environment(config), indent=1) + "\n")
+        write(run.folder / "data.json", json.dumps(data, indent=1) + "\n")
+        write(run.config_file, dump(config))  # the last: with it, the folder is a run
         return run
 
     @classmethod
@@ -96,6 +97,22 @@ class Run:
     @property
     def config(self) -> Config:
         return load(self.config_file)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What is known of the data: the size of one example, classes, mean and std, numbers.
+
+        Raises:
+            RunError: if the file is not there, or damaged.
+        """
+        path = self.folder / "data.json"
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} can't be read: {error}") from error
+        if not isinstance(found, dict):
+            raise RunError(f"{path} must be a mapping of names to values")
+        return found
 
     @property
     def checkpoints(self) -> Path:

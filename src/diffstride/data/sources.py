@@ -1,0 +1,203 @@
+"""Labelled files of any kind: parquet, folders or the hub; nothing is decoded here."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+LABEL_NAMES = ("label", "labels", "fine_label", "class")
+
+
+class DataError(ValueError):
+    """Something is wrong with the data; the message says what and where."""
+
+
+class Kind(NamedTuple):
+    """What the files hold."""
+
+    name: str
+    feature: str
+    """The class of `datasets` that a column of them has."""
+    folder: str
+    """What `datasets` calls a folder of them by class."""
+    columns: tuple[str, ...]
+    """What their column may be called where nothing says what it holds."""
+
+
+IMAGE = Kind("image", "Image", "imagefolder", ("image", "img", "png", "jpg"))
+
+
+@dataclass(frozen=True)
+class Files:
+    """A split of a dataset: files as they are, and the class of each."""
+
+    dataset: Any
+    column: str
+    split: str
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, chosen: Sequence[int]) -> "Files":
+        return Files(
+            self.dataset.select(chosen),
+            self.column,
+            self.split,
+            self.labels[torch.tensor(chosen, dtype=torch.long)],
+        )
+
+    def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
+        """Names and contents, the latter empty for a file that is not there."""
+        cells = self.dataset[chosen][self.column]
+        return [self._content(i, cell) for i, cell in zip(chosen, cells, strict=True)]
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        for i, row in enumerate(self.dataset):
+            yield self._content(i, row[self.column])
+
+    def _content(self, i: int, cell: dict[str, Any]) -> tuple[str, bytes]:
+        name = cell["path"] or f"row {i} of the {self.split} set"
+        data = cell["bytes"]
+        if data is None and cell["path"] and Path(cell["path"]).is_file():
+            data = Path(cell["path"]).read_bytes()
+        return name, data or b""
+
+
+class Opened(NamedTuple):
+    train: Files
+    test: Files
+    classes: tuple[str, ...]
+
+
+def open_files(
+    path: str, kind: Kind, *, label: str | None = None, limit: int | None = None
+) -> Opened:
+    """The files of a training and a test set, and the names of their classes.
+
+    Args:
+        path: a folder of parquet files, a folder with ``train`` and ``test`` folders of files by
+            class, or the name of a dataset on the Hugging Face hub. One that has no test but a
+            validation split is tested on that.
+        kind: of files.
+        label: the column of labels; without it, the one that holds classes, or is called so.
+        limit: how many files there are at most for training.
+
+    Raises:
+        DataError: for a missing folder, split or column, a label out of range, or fewer than two
+            classes.
+    """
+    train, test = _open(path, kind)
+    column, target = _columns(train, kind, label)
+    classes = _classes(train.features[target], train[target][:], path)
+    if limit is not None:
+        train = train.select(range(min(limit, len(train))))
+    return Opened(
+        _files(train, column, target, "train", kind, len(classes)),
+        _files(test, column, target, "test", kind, len(classes)),
+        classes,
+    )
+
+
+def _files(dataset: Any, column: str, target: str, split: str, kind: Kind, classes: int) -> Files:
+    import datasets
+
+    labels = dataset[target][:]
+    dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
+    files = Files(dataset, column, split, torch.tensor(labels, dtype=torch.long))
+    if not labels:
+        raise DataError(f"there is no {kind.name} to read in the {split} set")
+    wrong = [i for i, label in enumerate(labels) if not 0 <= label < classes]
+    if wrong:
+        ((name, _),) = files.read(wrong[:1])
+        raise DataError(f"{name}: labels must be from 0 to {classes - 1}, got {labels[wrong[0]]}")
+    return files
+
+
+def _open(path: str, kind: Kind) -> tuple[Any, Any]:
+    """The training and test set as Hugging Face datasets."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        files = sorted(folder.glob("**/*.parquet"))
+        if files:
+            named = {
+                split: [str(f) for f in files if f.name.startswith(prefixes)]
+                for split, prefixes in (("train", "train"), ("test", ("test", "validation")))
+            }
+            if not all(named.values()):
+                raise DataError(
+                    f"{path} must have parquet files whose names begin with train and with test "
+                    f"or validation, got {', '.join(f.name for f in files)}"
+                )
+            opened = _load(path, "parquet", data_files=named)
+        else:
+            parts = {name: folder / name for name in ("train", "test")}
+            if not all(part.is_dir() for part in parts.values()):
+                raise DataError(
+                    f"{path} has neither parquet files nor the folders train and test, with a "
+                    f"folder of {kind.name} files for each class"
+                )
+            opened = _load(path, kind.folder, data_dir=str(folder))
+    elif re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
+        opened = _load(f"{path} is no folder here, and as a dataset of the hub it", path)
+    else:
+        raise DataError(f"{path} does not exist: --data.path is a folder or a dataset on the hub")
+    test = next((name for name in ("test", "validation", "val") if name in opened), None)
+    if "train" not in opened or test is None:
+        raise DataError(f"{path} must have a train and a test split, got {', '.join(opened)}")
+    return opened["train"], opened[test]
+
+
+def _load(what: str, *arguments: str, **options: Any) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(*arguments, **options)
+    except Exception as error:
+        # What went wrong is the first of a chain of errors that says little at its end.
+        first: BaseException = error
+        while first.__cause__ or first.__context__:
+            first = first.__cause__ or first.__context__ or first
+        raise DataError(f"{what} can't be read: {first}") from error
+
+
+def _columns(dataset: Any, kind: Kind, label: str | None) -> tuple[str, str]:
+    import datasets
+
+    features = dataset.features
+    feature = getattr(datasets, kind.feature)
+    found = [name for name, f in features.items() if isinstance(f, feature)]
+    found += [name for name in kind.columns if name in features]
+    labels = [name for name, f in features.items() if isinstance(f, datasets.ClassLabel)]
+    labels += [name for name in LABEL_NAMES if name in features]
+    if label is not None:
+        labels = [label] if label in features else []
+    if not found or not labels:
+        wanted = label or f"one of labels ({', '.join(LABEL_NAMES)})"
+        raise DataError(
+            f"the data must have a column of {kind.name} files ({', '.join(kind.columns)}) and "
+            f"{wanted}, got {', '.join(features)}"
+        )
+    return found[0], labels[0]
+
+
+def _classes(feature: Any, labels: Sequence[int], path: str) -> tuple[str, ...]:
+    """The names of the classes: from the data, from classes.json beside it, or just numbers."""
+    names = getattr(feature, "names", None)
+    listed = Path(path).expanduser() / "classes.json"
+    if names is None and listed.is_file():
+        names = json.loads(listed.read_text())
+    if not isinstance(names, list):
+        names = range(max(labels, default=-1) + 1)
+    classes = tuple(str(name) for name in names)
+    if len(classes) < 2:
+        raise DataError(f"{path} must have at least 2 classes, got {len(classes)}")
+    return classes
