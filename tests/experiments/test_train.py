@@ -211,6 +211,8 @@ def test_regularisers_make_strides_larger(options, better):
         (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),
         (["train", "digits", "--model.strides", "2"], 1, "one for each of stage 2, stage 3"),
         (["train", "digits", "--data.batch_size", "0"], 1, "--data.batch_size must be at least 1"),
+        (["train", "digits", "--trainer.devices", "3"], 1, "multiple of the 3 processes"),
+        (["train", "digits", "--optim.milestones", "200"], 1, "must be parts of the run from 0"),
         (["train", "digits", "--trainer.epochs", "0"], 1, "--trainer.epochs must be at least 1"),
         (["train", "digits", "--optim.lr", "nan"], 1, "--optim.lr must be at least 0, got nan"),
         (["train", "digits", "--macs_budget", "0"], 1, "--macs_budget must be above 0"),

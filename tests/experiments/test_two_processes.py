@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
-def run(*command, folder):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def run(*command, folder, **variables):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     result = subprocess.run(
         [sys.executable, *map(str, command)],
         capture_output=True,
@@ -45,11 +46,40 @@ def test_sizes_may_differ_between_processes(tmp_path):
     assert first["strides"] == second["strides"]
 
 
-def test_the_command_trains_in_two_processes(tmp_path):
-    options = "--model.width 0.0625 --data.limit 64 --data.batch_size 32 --trainer.epochs 1"
-    shared = "--trainer.devices 2 --trainer.strategy ddp --trainer.accelerator cpu --name two"
-    command = ["-m", "diffstride", "train", "digits", *options.split(), *shared.split()]
-    out = run(*command, folder=tmp_path)
+SHARED = (
+    "-m diffstride train digits --model.width 0.0625 --data.limit 64 --data.batch_size 32 "
+    "--trainer.epochs 1 --trainer.strategy ddp --trainer.accelerator cpu --name two"
+).split()
+
+
+def check_output(out, folder):
     assert out.count("test accuracy") == 1
     assert out.count("run runs/two, figure") == 1
-    assert len((tmp_path / "runs/two/metrics.csv").read_text().splitlines()) == 2
+    assert len((folder / "runs/two/metrics.csv").read_text().splitlines()) == 2
+
+
+def test_the_command_trains_in_two_processes(tmp_path):
+    check_output(run(*SHARED, "--trainer.devices", "2", folder=tmp_path), tmp_path)
+
+
+def test_torchrun_starts_the_command(tmp_path):
+    launcher = "-m torch.distributed.run --nproc_per_node 2".split()
+    check_output(run(*launcher, *SHARED, "--trainer.devices", "2", folder=tmp_path), tmp_path)
+
+
+def test_slurm_starts_the_command(tmp_path):
+    """Two tasks on two nodes, told so by the variables that srun sets."""
+    job = {
+        "SLURM_JOB_ID": "123456",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NODELIST": "127.0.0.1",
+        "SLURM_LOCALID": "0",
+    }
+    words = [*SHARED, "--trainer.num_nodes", "2"]
+    with ThreadPoolExecutor(2) as both:
+        outs = both.map(
+            lambda i: run(*words, folder=tmp_path, SLURM_PROCID=i, SLURM_NODEID=i, **job), "01"
+        )
+        check_output("".join(outs), tmp_path)

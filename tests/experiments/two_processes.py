@@ -16,7 +16,7 @@ from torch import nn
 from diffstride import DiffStride2d
 from diffstride.data.batches import Batches
 from diffstride.data.images import Split
-from diffstride.experiments.train import _place, is_first_process
+from diffstride.experiments.train import is_first_process
 from diffstride.training.config import Config, DataConfig, OptimConfig, TrainerConfig
 from diffstride.training.module import Classifier
 
@@ -40,7 +40,7 @@ class Ragged(Batches):
 
     def __iter__(self):
         for images, labels in super().__iter__():
-            yield images[..., : images.shape[-1] - 3 * self.rank], labels
+            yield images[..., : images.shape[-1] - 3 * self.place()[0]], labels
 
 
 def main():
@@ -66,7 +66,6 @@ def main():
         nn.Linear(6, 3),
     )
     module = Recorded(model, config, (1, 24, 24))
-    rank, world = _place(config)
     kind = Ragged if ragged else Batches
     batches = kind(
         split,
@@ -74,8 +73,6 @@ def main():
         mean=torch.tensor([0.5]),
         std=torch.tensor([0.25]),
         shuffle=True,
-        rank=rank,
-        world_size=world,
     )
     trainer = Trainer(
         max_epochs=1,
@@ -88,6 +85,7 @@ def main():
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
+    batches.place = lambda: (trainer.global_rank, trainer.world_size)
     trainer.fit(module, batches)
     result = {"losses": module.losses, "strides": list(model[2].strides)}
     Path(f"{file}.{0 if is_first_process() else 1}").write_text(json.dumps(result))

@@ -61,22 +61,17 @@ class Batches:
         augmentation: Augmentation | None = None,
         shuffle: bool = False,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
     ) -> None:
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size must be a multiple of the {world_size} processes, got {batch_size}"
-            )
         self.split = split
         self.batch_size = batch_size
         self.mean, self.std = mean.reshape(1, -1, 1, 1), std.reshape(1, -1, 1, 1)
         self.augmentation = augmentation
         self.shuffle = shuffle
         self.seed = seed
-        self.rank, self.world_size = rank, world_size
         self.epoch: Callable[[], int] = lambda: 0
         """Says which epoch it is: whoever trains sets it."""
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        """Says which of how many processes this is: whoever trains sets it."""
 
     def __len__(self) -> int:
         # In training a rest would make a step of its own, noisy and of another size.
@@ -88,21 +83,18 @@ class Batches:
         order = torch.arange(len(self.split))
         if self.shuffle:
             order = torch.randperm(len(self.split), generator=self._generator(0))
-        parts = [
-            order[step * self.batch_size : (step + 1) * self.batch_size][
-                self.rank :: self.world_size
-            ]
-            for step in range(len(self))
-        ]
-        for step, (chosen, pixels) in enumerate(zip(parts, self._pixels(parts), strict=True)):
+        batches = torch.split(order, self.batch_size)[: len(self)]
+        rank, processes = self.place()
+        parts = [batch[rank::processes] for batch in batches]
+        for step, (chosen, pixels) in enumerate(zip(parts, self._pixels(parts, rank), strict=True)):
             images = (pixels.float() / 255 - self.mean) / self.std
             if self.augmentation is not None:
-                images = self.augmentation(images, self._generator(step + 1, 2 * self.rank))
+                images = self.augmentation(images, self._generator(step + 1, 2 * rank))
             yield images, self.split.labels[chosen]
 
-    def _pixels(self, parts: list[Tensor]) -> Iterator[Tensor]:
+    def _pixels(self, parts: list[Tensor], rank: int) -> Iterator[Tensor]:
         def take(step: int) -> Tensor:
-            generator = self._generator(step + 1, 2 * self.rank + 1) if self.shuffle else None
+            generator = self._generator(step + 1, 2 * rank + 1) if self.shuffle else None
             return self.split.take(parts[step], generator)
 
         if not isinstance(self.split, Encoded):

@@ -63,19 +63,18 @@ def prepare(config: Config) -> Prepared:
     model = build(config.model, data.size, len(data.classes))
     module = Classifier(model, config, data.size)
     mean, std = statistics(data.train)
-    rank, world = _place(config)
     told = config.data
     augmentation = Augmentation(told.crop_padding, told.flip)
-    common: dict[str, Any] = {"mean": mean, "std": std, "rank": rank, "world_size": world}
     train = Batches(
         data.train,
         min(told.batch_size, len(data.train)),
         augmentation=augmentation,
         shuffle=True,
         seed=config.seed,
-        **common,
+        mean=mean,
+        std=std,
     )
-    test = Batches(data.test, told.batch_size, **common)
+    test = Batches(data.test, told.batch_size, mean=mean, std=std)
     return Prepared(data, module, train, test)
 
 
@@ -121,18 +120,6 @@ def build(told: ModelConfig, size: Sequence[int], classes: int) -> nn.Module:
     )
 
 
-def _place(config: Config) -> tuple[int, int]:
-    """Which of how many processes this is; whoever launched it says so in the environment."""
-    told = config.trainer
-    environment = os.environ
-    for name in ("RANK", "SLURM_PROCID"):  # torchrun, SLURM
-        if name in environment:
-            return int(environment[name]), told.devices * told.num_nodes
-    # Lightning's own launcher, which starts the others with these.
-    node, local = (int(environment.get(name, 0)) for name in ("NODE_RANK", "LOCAL_RANK"))
-    return node * told.devices + local, told.devices * told.num_nodes
-
-
 def is_first_process() -> bool:
     """Whether this is the process that writes and prints."""
     names = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
@@ -167,6 +154,8 @@ def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) 
             use_distributed_sampler=False,  # batches know their part
         )
         prepared.train.epoch = lambda: trainer.current_epoch
+        for batches in (prepared.train, prepared.test):
+            batches.place = lambda: (trainer.global_rank, trainer.world_size)
         try:
             trainer.fit(
                 prepared.module,

@@ -138,6 +138,12 @@ class Config:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise ValueError(f"--{name} must be at least 1, got {count}")
+        processes = self.trainer.devices * self.trainer.num_nodes
+        if self.data.batch_size % processes:
+            raise ValueError(
+                f"--data.batch_size must be a multiple of the {processes} processes that share "
+                f"it, got {self.data.batch_size}"
+            )
         amounts = {
             "optim.lr": self.optim.lr,
             "optim.stride_lr": self.optim.stride_lr,
