@@ -111,8 +111,9 @@ def test_corrupt_images_can_be_left_out_and_are_counted(tmp_path):
     assert data.skipped == ("train1.png", "test1.png")
     assert data.train.labels.tolist() == [0, 1]
     path = pack(tmp_path / "all", [(b"no image", 0)])
-    with pytest.raises(DataError, match="no image to read in the train set"):
-        images.load(path, skip_corrupt=True)
+    for options in ({}, {"encoded": True, "image_size": 8}):
+        with pytest.raises(DataError, match="nothing to read in the train set"):
+            images.load(path, skip_corrupt=True, **options)
 
 
 def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):

@@ -49,7 +49,32 @@ CIFAR = PAPER | {
     "model.stem": "cifar",
     "model.strides": None,
 }
+# Section 3.1, "Audio classification": a million batches in all.
+AUDIO = {
+    "data.kind": "audio",
+    "data.batch_size": 256,
+    "model.name": "audio_cnn",
+    "model.downsampling": "diffstride",
+    "model.smoothness": 4.0,
+    "model.width": 1.0,
+    "model.strides": None,  # those of the network, 2, 2, 1, 2, 1, 2
+    "optim.name": "adam",
+    "optim.lr": 1e-4,
+    "optim.schedule": "constant",
+    "optim.weight_decay": 0.0,
+    "optim.stride_lr": 1.0,
+    "trainer.epochs": 1000,
+    "trainer.steps": 1000,
+    "stride_penalty": 0.0,
+}
 EXPECTED = {
+    "audio": AUDIO,
+    "audio_scenes": AUDIO | {"data.layout": "urban_scenes"},
+    "audio_birds": AUDIO | {"data.layout": "birds"},
+    "audio_instruments": AUDIO | {"data.layout": "nsynth", "data.label": "instrument_family"},
+    "audio_pitch": AUDIO | {"data.layout": "nsynth", "data.label": "pitch"},
+    "audio_commands": AUDIO | {"data.layout": "speech_commands"},
+    "audio_multitask": AUDIO,
     "cifar10": CIFAR,
     "cifar100": CIFAR,
     "fashion_mnist": CIFAR,

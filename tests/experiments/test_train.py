@@ -14,6 +14,7 @@ from PIL import Image
 from diffstride.cli import main
 from diffstride.experiments import train
 from diffstride.experiments.recipes import RECIPES
+from diffstride.training.module import Classifier
 from diffstride.training.runs import Run, RunError
 
 TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
@@ -119,7 +120,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
     assert main(["train", "digits", *options, "--name", "whole"]) == 0
     config = replace(Run.open("runs/whole").config, name="broken")
     steps = 0
-    step = train.Classifier.training_step
+    step = Classifier.training_step
 
     def until(last):
         def counted(self, batch, index):
@@ -131,14 +132,14 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
 
         return counted
 
-    monkeypatch.setattr(train.Classifier, "training_step", until(6))  # in the second epoch of 4
+    monkeypatch.setattr(Classifier, "training_step", until(6))  # in the second epoch of 4
     with pytest.raises(Killed):
         train.train(config, "digits")
     steps = 0
-    monkeypatch.setattr(train.Classifier, "training_step", until(9))  # 2 epochs on, and a bit
+    monkeypatch.setattr(Classifier, "training_step", until(9))  # 2 epochs on, and a bit
     with pytest.raises(Killed):
         train.resume("runs/broken")
-    monkeypatch.setattr(train.Classifier, "training_step", step)
+    monkeypatch.setattr(Classifier, "training_step", step)
     newest, _ = Run.open("runs/broken").checkpoint_files()
     newest.write_bytes(newest.read_bytes()[:1000])
     assert main(["resume", "runs/broken"]) == 0
@@ -171,7 +172,10 @@ def test_a_checkpoint_that_is_code_is_refused(tmp_path):
         train.read_checkpoint(path)
 
 
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "digits"])
+IMAGES = [name for name, recipe in RECIPES.items() if recipe.config.data.kind == "images"]
+
+
+@pytest.mark.parametrize("recipe", [name for name in IMAGES if name != "digits"])
 def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     size = 64 if recipe == "imagenet" else 32
     channels = 1 if "mnist" in recipe else 3
@@ -241,7 +245,7 @@ def test_an_interruption_says_how_to_go_on(monkeypatch, capsys):
     def interrupted(self, batch, index):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train.Classifier, "training_step", interrupted)
+    monkeypatch.setattr(Classifier, "training_step", interrupted)
     assert main(["train", "digits", *TINY]) == 1
     assert "interrupted: diffstride resume RUN goes on" in capsys.readouterr().err
 
@@ -256,7 +260,7 @@ def test_strides_may_be_given_one_a_site_and_axis():
 
 def test_mixup_blends_images_and_says_their_share():
     config = replace(RECIPES["digits"].config, data=replace(RECIPES["digits"].config.data, mixup=1))
-    module = train.Classifier(torch.nn.Identity(), config, (1, 2, 2))
+    module = Classifier(torch.nn.Identity(), config, (1, 2, 2))
     images = torch.rand(5, 1, 2, 2)
     mixed, share = module._mixed(images)
     assert ((share >= 0.5) & (share <= 1)).all()
@@ -265,12 +269,12 @@ def test_mixup_blends_images_and_says_their_share():
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_keeps_what_was_learned(monkeypatch, capsys):
-    loss = train.Classifier._loss
+    loss = Classifier._loss
 
     def poisoned(self, scores, labels):
         return loss(self, scores, labels) + (float("nan") if self.current_epoch else 0)
 
-    monkeypatch.setattr(train.Classifier, "_loss", poisoned)
+    monkeypatch.setattr(Classifier, "_loss", poisoned)
     assert main(["train", "digits", *TINY, "--trainer.epochs", "3", "--name", "a"]) == 1
     assert "the loss became nan in epoch 2: try a smaller --optim.lr" in capsys.readouterr().err
     assert len(rows(Path("runs/a/metrics.csv"))) == 1
@@ -292,7 +296,7 @@ def test_images_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsys):
     assert "train/ant/2.png can't be read as an image" in capsys.readouterr().err
     assert not Path("runs").exists()
     assert main([*words, "--data.skip_corrupt", "True"]) == 0
-    assert "1 images could not be read and were left out" in capsys.readouterr().out
+    assert "1 files could not be read and were left out" in capsys.readouterr().out
     assert [Path(name).name for name in Run.open("runs/a").data["skipped"]] == ["2.png"]
 
 

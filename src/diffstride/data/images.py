@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from diffstride.data.sources import IMAGE, DataError, Files, open_files
+from diffstride.data.sources import IMAGE, DataError, Files, each, open_files
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class Images:
 def load(
     path: str,
     *,
+    label: str | None = None,
     image_size: int | None = None,
     limit: int | None = None,
     skip_corrupt: bool = False,
@@ -113,6 +114,7 @@ def load(
     Args:
         path: a folder of parquet files, a folder with ``train`` and ``test`` folders of images by
             class, or the name of a dataset on the Hugging Face hub.
+        label: the column of labels; without it, the one that holds classes, or is called so.
         image_size: the side all images are brought to, without changing their proportions: the
             shorter side is scaled to it and the middle is cut out.
         limit: how many training images are read at most.
@@ -123,7 +125,7 @@ def load(
         DataError: for a missing folder, an image that can't be read (which one), sizes that
             differ, a label out of range, or fewer than two classes.
     """
-    opened = open_files(path, IMAGE, limit=limit)
+    opened = open_files(path, IMAGE, label=label, limit=limit)
     skipped: list[str] = []
     if encoded:
         if image_size is None:
@@ -171,31 +173,23 @@ def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, f
 def readable(files: Files, decode: Callable[[str, bytes], Any], skipped: list[str]) -> Files:
     """The files that can be decoded; the names of others are added to ``skipped``."""
     kept = []
-    for i, (name, data) in enumerate(progress(files, f"checking the {files.split} set")):
+    for i, (name, data) in enumerate(each(files, f"checking the {files.split} set")):
         try:
             decode(name, data)
         except DataError:
             skipped.append(name)
         else:
             kept.append(i)
+    if not kept:
+        raise DataError(f"there is nothing to read in the {files.split} set")
     return files.select(kept)
-
-
-def progress(files: Files, text: str) -> Iterable[tuple[str, bytes]]:
-    """The files, with a bar if that takes long and somebody looks."""
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    bar: Iterable[tuple[str, bytes]] = tqdm(
-        files, text, len(files), leave=False, delay=2, disable=None
-    )
-    return bar
 
 
 def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
     images: list[Tensor] = []
     labels: list[int] = []
     first = ""
-    for i, (name, data) in enumerate(progress(files, f"reading the {files.split} set")):
+    for i, (name, data) in enumerate(each(files, f"reading the {files.split} set")):
         try:
             picture = _open_or_raise(name, data)
         except DataError:
@@ -213,7 +207,7 @@ def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
         images.append(pixels)
         labels.append(int(files.labels[i]))
     if not images:
-        raise DataError(f"there is no image to read in the {files.split} set")
+        raise DataError(f"there is nothing to read in the {files.split} set")
     channels = max(x.shape[0] for x in images)
     stacked = torch.stack([x.expand(channels, -1, -1) for x in images])
     return Split(stacked, torch.tensor(labels))

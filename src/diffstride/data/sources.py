@@ -1,11 +1,12 @@
 """Labelled files of any kind: parquet, folders or the hub; nothing is decoded here."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,50 +24,109 @@ class Kind(NamedTuple):
     name: str
     feature: str
     """The class of `datasets` that a column of them has."""
-    folder: str
-    """What `datasets` calls a folder of them by class."""
     columns: tuple[str, ...]
     """What their column may be called where nothing says what it holds."""
 
 
-IMAGE = Kind("image", "Image", "imagefolder", ("image", "img", "png", "jpg"))
+AUDIO = Kind("audio", "Audio", ("audio", "file", "wav"))
+IMAGE = Kind("image", "Image", ("image", "img", "png", "jpg"))
+
+
+class Files(Protocol):
+    """A split of a dataset: files as they are, and the class of each."""
+
+    @property
+    def split(self) -> str: ...
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the files do."""
+        ...
+
+    def __len__(self) -> int: ...
+    def select(self, chosen: Sequence[int]) -> "Files": ...
+    def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
+        """Names and contents, the latter empty for a file that is not there."""
+        ...
 
 
 @dataclass(frozen=True)
-class Files:
-    """A split of a dataset: files as they are, and the class of each."""
+class Rows:
+    """Files in a Hugging Face dataset."""
 
     dataset: Any
     column: str
     split: str
     labels: Tensor
 
+    @property
+    def fingerprint(self) -> str:
+        return str(self.dataset._fingerprint)
+
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, chosen: Sequence[int]) -> "Files":
-        return Files(
-            self.dataset.select(chosen),
-            self.column,
-            self.split,
-            self.labels[torch.tensor(chosen, dtype=torch.long)],
-        )
+    def select(self, chosen: Sequence[int]) -> "Rows":
+        labels = self.labels[torch.tensor(chosen, dtype=torch.long)]
+        return replace(self, dataset=self.dataset.select(chosen), labels=labels)
 
     def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
-        """Names and contents, the latter empty for a file that is not there."""
         cells = self.dataset[chosen][self.column]
         return [self._content(i, cell) for i, cell in zip(chosen, cells, strict=True)]
-
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        for i, row in enumerate(self.dataset):
-            yield self._content(i, row[self.column])
 
     def _content(self, i: int, cell: dict[str, Any]) -> tuple[str, bytes]:
         name = cell["path"] or f"row {i} of the {self.split} set"
         data = cell["bytes"]
-        if data is None and cell["path"] and Path(cell["path"]).is_file():
-            data = Path(cell["path"]).read_bytes()
-        return name, data or b""
+        if data is None:
+            data = _bytes(Path(cell["path"] or ""))
+        return name, data
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Files by their paths."""
+
+    paths: tuple[Path, ...]
+    split: str
+    labels: Tensor
+
+    @property
+    def fingerprint(self) -> str:
+        """Of names, sizes and times of change."""
+        digest = hashlib.sha256()
+        for path in self.paths:
+            found = path.stat() if path.exists() else None
+            facts = (found.st_size, found.st_mtime_ns) if found else ()
+            digest.update(repr((str(path), facts)).encode())
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def select(self, chosen: Sequence[int]) -> "Paths":
+        paths = tuple(self.paths[i] for i in chosen)
+        labels = self.labels[torch.tensor(chosen, dtype=torch.long)]
+        return replace(self, paths=paths, labels=labels)
+
+    def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
+        return [(str(self.paths[i]), _bytes(self.paths[i])) for i in chosen]
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def each(files: Files, text: str) -> Iterator[tuple[str, bytes]]:
+    """All names and contents in order, with a bar if that takes long and somebody looks."""
+    from tqdm import tqdm
+
+    at_once = 64
+    with tqdm(None, text, len(files), leave=False, delay=2, disable=None) as bar:
+        for start in range(0, len(files), at_once):
+            for name_and_content in files.read(range(start, min(start + at_once, len(files)))):
+                yield name_and_content
+                bar.update()
 
 
 class Opened(NamedTuple):
@@ -109,9 +169,9 @@ def _files(dataset: Any, column: str, target: str, split: str, kind: Kind, class
 
     labels = dataset[target][:]
     dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
-    files = Files(dataset, column, split, torch.tensor(labels, dtype=torch.long))
+    files = Rows(dataset, column, split, torch.tensor(labels, dtype=torch.long))
     if not labels:
-        raise DataError(f"there is no {kind.name} to read in the {split} set")
+        raise DataError(f"there is nothing to read in the {split} set")
     wrong = [i for i, label in enumerate(labels) if not 0 <= label < classes]
     if wrong:
         ((name, _),) = files.read(wrong[:1])
@@ -143,9 +203,9 @@ def _open(path: str, kind: Kind) -> tuple[Any, Any]:
             if not all(part.is_dir() for part in parts.values()):
                 raise DataError(
                     f"{path} has neither parquet files nor the folders train and test, with a "
-                    f"folder of {kind.name} files for each class"
+                    f"folder of images for each class"
                 )
-            opened = _load(path, kind.folder, data_dir=str(folder))
+            opened = _load(path, "imagefolder", data_dir=str(folder))
     elif re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
         opened = _load(f"{path} is no folder here, and as a dataset of the hub it", path)
     else:

@@ -27,6 +27,14 @@ CIFAR = Config(
     trainer=TrainerConfig(epochs=400),
 )
 
+# Section 3.1 of the paper: a million batches, here a thousand to an epoch.
+AUDIO = Config(
+    model=ModelConfig(name="audio_cnn"),
+    data=DataConfig(kind="audio", batch_size=256),
+    optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0, schedule="constant"),
+    trainer=TrainerConfig(epochs=1000, steps=1000),
+)
+
 RECIPES = {
     "digits": Recipe(
         "handwritten digits that come with scikit-learn, in a minute",
@@ -34,7 +42,7 @@ RECIPES = {
             model=ModelConfig(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
             data=DataConfig(batch_size=64, crop_padding=3),
             optim=OptimConfig(
-                name="adamw", lr=3e-3, weight_decay=0.01, stride_lr=10.0, schedule="onecycle"
+                name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=30.0, schedule="onecycle"
             ),
             trainer=TrainerConfig(epochs=12),
         ),
@@ -98,6 +106,31 @@ RECIPES = {
             ),
             trainer=TrainerConfig(epochs=90),
         ),
+    ),
+    "audio_scenes": Recipe(
+        "TUT Urban Acoustic Scenes 2018, 10 kinds of places, as in the paper",
+        replace(AUDIO, data=replace(AUDIO.data, layout="urban_scenes")),
+    ),
+    "audio_birds": Recipe(
+        "DCASE 2018 bird audio detection, as in the paper",
+        replace(AUDIO, data=replace(AUDIO.data, layout="birds")),
+    ),
+    "audio_instruments": Recipe(
+        "NSynth, 11 families of instruments, as in the paper",
+        replace(AUDIO, data=replace(AUDIO.data, layout="nsynth", label="instrument_family")),
+    ),
+    "audio_pitch": Recipe(
+        "NSynth, 128 pitches, as in the paper",
+        replace(AUDIO, data=replace(AUDIO.data, layout="nsynth", label="pitch")),
+    ),
+    "audio_commands": Recipe(
+        "Speech Commands v0.02, 35 words, as in the paper",
+        replace(AUDIO, data=replace(AUDIO.data, layout="speech_commands")),
+    ),
+    "audio": Recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
+    "audio_multitask": Recipe(
+        "one network for several tasks, as in the paper: --data.task NAME=PATH[:LABEL] for each",
+        AUDIO,
     ),
 }
 

@@ -4,36 +4,22 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from diffstride import models
-from diffstride.data import digits, images
-from diffstride.data.batches import Augmentation, Batches, statistics
-from diffstride.data.images import Images
-from diffstride.data.sources import DataError
+from diffstride.experiments.prepare import Prepared, build, prepare
 from diffstride.tools import StrideTable, stride_table
 from diffstride.training.callbacks import Checkpoints, Metrics, Progress, StrideMonitor
-from diffstride.training.config import Config, ModelConfig
-from diffstride.training.module import Classifier
+from diffstride.training.config import Config
 from diffstride.training.runs import Run, RunError, read_rows
-
-
-class Prepared(NamedTuple):
-    """Everything a run needs, made from its config."""
-
-    data: Images
-    module: Classifier
-    train: Batches
-    test: Batches
 
 
 def train(config: Config, recipe: str) -> Run:
@@ -41,7 +27,7 @@ def train(config: Config, recipe: str) -> Run:
     prepared = prepare(config)  # before the folder: what is wrong with data leaves none
     run = Run.of(config, recipe)
     if is_first_process():
-        Run.create(config, recipe, describe(prepared))
+        Run.create(config, recipe, prepared.facts)
     _fit(run, config, prepared, checkpoint=None)
     return run
 
@@ -51,73 +37,8 @@ def resume(folder: str | Path) -> Run:
     run = Run.open(folder)
     config = run.config
     checkpoint = newest_checkpoint(run)
-    _fit(run, config, prepare(config), checkpoint)
+    _fit(run, config, prepare(config, run.data), checkpoint)
     return run
-
-
-def prepare(config: Config) -> Prepared:
-    """Read the data and build the network."""
-    config.check()
-    data = load_data(config)
-    torch.manual_seed(config.seed)
-    model = build(config.model, data.size, len(data.classes))
-    module = Classifier(model, config, data.size)
-    mean, std = statistics(data.train)
-    told = config.data
-    augmentation = Augmentation(told.crop_padding, told.flip)
-    train = Batches(
-        data.train,
-        min(told.batch_size, len(data.train)),
-        augmentation=augmentation,
-        shuffle=True,
-        seed=config.seed,
-        mean=mean,
-        std=std,
-    )
-    test = Batches(data.test, told.batch_size, mean=mean, std=std)
-    return Prepared(data, module, train, test)
-
-
-def describe(prepared: Prepared) -> dict[str, Any]:
-    """What a run folder keeps of its data, so that a network can be used without them."""
-    data = prepared.data
-    return {
-        "size": data.size,
-        "classes": data.classes,
-        "mean": prepared.train.mean.flatten().tolist(),
-        "std": prepared.train.std.flatten().tolist(),
-        "train": len(data.train),
-        "test": len(data.test),
-        "skipped": data.skipped,
-    }
-
-
-def load_data(config: Config) -> Images:
-    told = config.data
-    if told.path is None:
-        return digits.load(told.limit)
-    return images.load(
-        told.path,
-        image_size=told.image_size,
-        limit=told.limit,
-        skip_corrupt=told.skip_corrupt,
-        encoded=told.inception_crop,
-    )
-
-
-def build(told: ModelConfig, size: Sequence[int], classes: int) -> nn.Module:
-    """The network for images of this size."""
-    return models.create(
-        told.name,
-        num_classes=classes,
-        in_channels=size[0],
-        downsampling=told.downsampling,
-        strides=told.strides,
-        smoothness=told.smoothness,
-        shared=told.shared_stride,
-        width=told.width,
-        stem=told.stem,
-    )
 
 
 def is_first_process() -> bool:
@@ -127,7 +48,7 @@ def is_first_process() -> bool:
 
 
 def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) -> None:
-    size = prepared.data.size
+    size = tuple(prepared.facts["size"])
     metrics = Metrics(run.folder / "metrics.csv", size)
     told = config.trainer
     with _quiet():
@@ -218,44 +139,50 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def load_model(run: Run, best: bool = False) -> nn.Module:
-    """The network of a run as it is after its last epoch, or as it was after its best one."""
+def newest_weights(run: Run, best: bool) -> dict[str, Any]:
+    """Of the last epoch of a run, or of its best one."""
     path = run.best_file if best and run.best_file.exists() else newest_checkpoint(run)
     if path is None:
         raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
-    data = run.data
-    model = build(run.config.model, data["size"], len(data["classes"]))
-    state = read_checkpoint(path)["state_dict"]
-    model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    weights: dict[str, Any] = read_checkpoint(path)["state_dict"]
+    return weights
+
+
+def load_model(run: Run, best: bool = False) -> nn.Module:
+    """The network of a run as it is after its last epoch, or as it was after its best one."""
+    model = build(run.config.model, run.data)
+    weights = newest_weights(run, best)
+    own = {name for name in weights if name.startswith("model.")}
+    model.load_state_dict({name.removeprefix("model."): weights[name] for name in own})
     return model.eval()
 
 
 def evaluate(
     folder: str | Path, data_path: str | None = None, best: bool = False
 ) -> dict[str, float]:
-    """Loss and accuracies of a run's network on its test images, or on others."""
+    """Loss and accuracies of a run's network on its test data, or on others."""
     run = Run.open(folder)
     config = run.config
-    module = Classifier(load_model(run, best), config, tuple(run.data["size"])).eval()
-    told = config.data if data_path is None else replace(config.data, path=data_path)
-    data = load_data(replace(config, data=told))
-    known = run.data
-    if list(data.classes) != known["classes"]:
-        raise DataError(
-            f"{told.path} must have the classes {', '.join(known['classes'])} that the run was "
-            f"trained on, got {', '.join(data.classes)}"
-        )
-    mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
+    if data_path is not None:
+        config = replace(config, data=replace(config.data, path=data_path))
+    weights = newest_weights(run, best)
+    prepared = prepare(config, run.data)
+    module = prepared.module.eval()
+    module.load_state_dict(weights)
     with torch.inference_mode():
-        for i, batch in enumerate(Batches(data.test, told.batch_size, mean=mean, std=std)):
+        module.on_validation_epoch_start()
+        for i, batch in enumerate(prepared.test):
             module.validation_step(batch, i)
+        module.on_validation_epoch_end()
     return module.means()
 
 
 def table(folder: str | Path, best: bool = False) -> StrideTable:
     """The stride table of a run's network."""
     run = Run.open(folder)
-    return stride_table(load_model(run, best), tuple(run.data["size"]))
+    facts = run.data
+    rate = facts.get("sampling_rate")
+    return stride_table(load_model(run, best), tuple(facts["size"]), sampling_rate=rate)
 
 
 def summary(folder: str | Path) -> list[str]:
@@ -264,7 +191,15 @@ def summary(folder: str | Path) -> list[str]:
     last = read_rows(run.folder / "metrics.csv")[-1]
     lines = [f"test accuracy {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
     if skipped := run.data["skipped"]:
-        lines.append(f"{len(skipped)} images could not be read and were left out: data.json")
+        lines.append(f"{len(skipped)} files could not be read and were left out: data.json")
     if run.config.model.downsampling in ("diffstride", "spectral"):
-        return [*lines, str(table(folder))]
+        found = table(folder)
+        lines.append(str(found))
+        if cutoff := found.rows[0].cutoff:
+            hertz, cycles = cutoff
+            lines.append(
+                f"the first layer passes up to {hertz:.1f} Hz along time and {cycles:.3f} cycles "
+                f"per mel channel along frequency"
+            )
+        return lines
     return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]

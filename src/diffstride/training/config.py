@@ -4,7 +4,9 @@ Nothing heavy is imported here, so that help comes at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+import tyro
 
 ModelName: TypeAlias = Literal[
     "resnet18",
@@ -39,13 +41,24 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The images, and what is done to them in training."""
+    """The data, and what is done to them in training."""
 
+    kind: Literal["images", "audio"] = "images"
+    """What is classified."""
     path: str | None = None
-    """A folder of parquet files, a folder of images by class, or the name of a dataset on the
+    """A folder of parquet files, a folder of files by class, or the name of a dataset on the
     Hugging Face hub, which is downloaded. Without one, handwritten digits that need no network."""
+    label: str | None = None
+    """The column of labels, where there are several."""
+    layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
+    """Of audio: the dataset whose official folders path has, found out unless given."""
+    task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Of audio, instead of path, and more than once: NAME=PATH or NAME=PATH:LABEL, a task of one
+    network for all."""
+    cache: str = "~/.cache/diffstride"
+    """Of audio: the folder that decoded recordings are kept in."""
     batch_size: int = 256
-    """Images a step, over all processes."""
+    """Examples a step, over all processes and tasks."""
     image_size: int | None = None
     """The side that images are brought to; as they are unless given."""
     crop_padding: int = 0
@@ -58,9 +71,9 @@ class DataConfig:
     mixup: float = 0.0
     """The parameter of mixup, its alpha; 0 for none."""
     limit: int | None = None
-    """How many training images are used at most; all unless given."""
+    """How many training examples are used at most; all unless given."""
     skip_corrupt: bool = False
-    """Whether images that can't be read are left out and counted, instead of an error. With
+    """Whether files that can't be read are left out and counted, instead of an error. With
     inception_crop, all images are tried before training."""
 
 
@@ -93,7 +106,9 @@ class TrainerConfig:
     """How long, and on what."""
 
     epochs: int = 400
-    """Passes over the training images."""
+    """Passes over the training data."""
+    steps: int | None = None
+    """Of audio: the batches of an epoch; as many as there are data for unless given."""
     accelerator: str = "auto"
     """As for Lightning: "cpu", "gpu", "mps" or "auto"."""
     devices: int = 1
@@ -134,6 +149,7 @@ class Config:
             "trainer.num_nodes": self.trainer.num_nodes,
             "data.image_size": self.data.image_size,
             "data.limit": self.data.limit,
+            "trainer.steps": self.trainer.steps,
         }
         for name, count in counts.items():
             if count is not None and count < 1:
@@ -160,5 +176,15 @@ class Config:
                 f"--optim.milestones must be parts of the run from 0 to 1, got "
                 f"{' '.join(map(str, self.optim.milestones))}"
             )
+        told = self.data
+        if told.kind == "audio":
+            of_images = (told.image_size, told.crop_padding, told.flip, told.inception_crop)
+            if any(of_images) or told.mixup:
+                raise ValueError(
+                    "--data.image_size, crop_padding, flip, inception_crop and mixup are for "
+                    "images, and --data.kind is audio"
+                )
+        elif told.task or self.trainer.steps:
+            raise ValueError("--data.task and --trainer.steps are for --data.kind audio")
         if self.macs_budget is not None and not self.macs_budget > 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")

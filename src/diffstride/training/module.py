@@ -37,7 +37,7 @@ class Classifier(LightningModule):
         torch.manual_seed(self.config.seed * 1_000_003 + self.current_epoch)
         self.sums = {}
 
-    def training_step(self, batch: tuple[Tensor, Tensor], step: int) -> Tensor:
+    def training_step(self, batch: Any, step: int) -> Tensor:
         images, labels = batch
         share = None
         if self.config.data.mixup > 0:
@@ -47,7 +47,11 @@ class Classifier(LightningModule):
         if share is not None:
             loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
         loss = loss.mean()
-        self._count("train", loss, scores, labels)
+        self.count("train", loss, scores, labels)
+        return self.regularised(loss)
+
+    def regularised(self, loss: Tensor) -> Tensor:
+        """The loss with what the config makes strides cost."""
         if self.config.stride_penalty:
             loss = loss + self.config.stride_penalty * stride_penalty(self.model)
         if self.config.macs_budget is not None:
@@ -70,27 +74,29 @@ class Classifier(LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.sums = {k: v for k, v in self.sums.items() if k.startswith("train")}
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], step: int) -> None:
+    def validation_step(self, batch: Any, step: int) -> None:
         images, labels = batch
         scores = self(images)
-        self._count("test", F.cross_entropy(scores, labels), scores, labels)
+        if len(labels):  # a process may have no part in the last batch
+            self.count("test", F.cross_entropy(scores, labels), scores, labels)
 
-    def _count(self, split: str, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
-        """Add up, in double precision: the mean must not depend on how batches are shared out."""
+    def count(
+        self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str = ""
+    ) -> None:
+        """Add up, precisely: the mean must not depend on how batches are shared out."""
         n = len(labels)
         ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
-        counts = {
-            "loss": loss.detach().double() * n,
-            "top1": ranked[:, 0].sum().double(),
-            "top5": ranked.any(1).sum().double(),
-            "n": torch.tensor(float(n), dtype=torch.float64, device=labels.device),
-        }
-        for name, value in counts.items():
-            key = f"{split}_{name}"
-            self.sums[key] = self.sums.get(key, torch.zeros_like(value)) + value
+        precise = wide(loss.device)
+        numbers = torch.stack([ranked[:, 0].sum(), ranked.any(1).sum(), labels.new_tensor(n)])
+        counts = torch.cat([loss.detach().to(precise)[None] * n, numbers.to(precise)])
+        key = f"{split}/{task}"
+        self.sums[key] = self.sums.get(key, torch.zeros_like(counts)) + counts
 
     def means(self, everywhere: bool = True) -> dict[str, float]:
-        """Loss and accuracies since the beginning of the epoch, over all processes or this one."""
+        """Loss and accuracies since the beginning of the epoch, over all processes or this one.
+
+        Of several tasks, the mean over tasks, and the accuracy of each by its name.
+        """
         keys = sorted(self.sums)
         if not keys:
             return {}
@@ -98,14 +104,19 @@ class Classifier(LightningModule):
         distributed = torch.distributed
         if everywhere and distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(totals)
-        found = dict(zip(keys, totals.tolist(), strict=True))
+        found: dict[str, dict[str, list[float]]] = {}
+        for key, (*sums, n) in zip(keys, totals.tolist(), strict=True):
+            split, task = key.split("/", 1)
+            if n:
+                found.setdefault(split, {})[task] = [total / n for total in sums]
         means = {}
         for split in ("train", "test"):
-            n = found.get(f"{split}_n", 0)
-            if n:
-                means[f"{split}_loss"] = found[f"{split}_loss"] / n
-                means[f"{split}_accuracy"] = found[f"{split}_top1"] / n
-                means[f"{split}_top5"] = found[f"{split}_top5"] / n
+            tasks = found.get(split, {})
+            for i, name in enumerate(("loss", "accuracy", "top5")):
+                if tasks:
+                    means[f"{split}_{name}"] = sum(m[i] for m in tasks.values()) / len(tasks)
+            if len(tasks) > 1:
+                means |= {f"{split}_accuracy_{task}": m[1] for task, m in tasks.items()}
         return means
 
     def configure_optimizers(self) -> Any:
@@ -139,3 +150,8 @@ class Classifier(LightningModule):
             return 0.1
         passed = sum(step >= round(part * steps) for part in told.milestones)
         return float(0.1**passed)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Double precision, where a device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,297 @@
+"""Recordings: decoded once into a file of samples, then handed out as windows of one second."""
+
+import hashlib
+import io
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffstride.data import layouts
+from diffstride.data.layouts import LAYOUTS
+from diffstride.data.sources import AUDIO, DataError, Files, Opened, Paths, each, open_files
+from diffstride.data.spectrogram import RATE
+
+WINDOW = RATE
+"""Samples of a window: one second."""
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff")
+VERSION = 1
+"""Of the cache; another one is made anew."""
+
+
+def decode(name: str, data: bytes) -> Any:
+    """The samples of an audio file as float32, one channel at 16 kHz, whatever it was before.
+
+    Raises:
+        DataError: if it can't be read, is empty, or holds values that are no numbers.
+    """
+    import soundfile
+    import soxr
+
+    try:
+        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        if not len(samples):
+            raise ValueError("it has no samples")
+        if not np.isfinite(samples).all():
+            raise ValueError("it has samples that are no finite numbers")
+        mono = samples.mean(1)
+        return mono if rate == RATE else soxr.resample(mono, rate, RATE)
+    except Exception as error:
+        reason = error if data else "there is no such file, or it is empty"
+        raise DataError(
+            f"{name} can't be read as audio ({reason}): remove it, or leave out such recordings "
+            f"with --data.skip_corrupt True"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """A split: the samples of all recordings one after another, and the class of each."""
+
+    samples: Any
+    """16-bit, in a memory-mapped file."""
+    starts: Any
+    """Where each recording starts, and where the last one ends."""
+    labels: Tensor
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def length(self, recording: int) -> int:
+        """Of a recording in samples."""
+        return int(self.starts[recording + 1] - self.starts[recording])
+
+    def windows(self, places: list[tuple[int, int]]) -> Tensor:
+        """A second (batch, samples) from each (recording, first sample), zeros after its end."""
+        found = np.zeros((len(places), WINDOW), dtype=np.int16)
+        for row, (recording, first) in zip(found, places, strict=True):
+            start = self.starts[recording] + first
+            part = self.samples[start : min(start + WINDOW, self.starts[recording + 1])]
+            row[: len(part)] = part
+        return torch.from_numpy(found).float() / 32768
+
+
+def open_recordings(path: str, layout: str = "auto", label: str | None = None) -> Opened:
+    """The audio files of a training and a test set, in the layout of a known dataset or any other.
+
+    Raises:
+        DataError: for a missing folder or file, and everything :func:`open_files` raises it for.
+    """
+    folder = Path(path).expanduser()
+    found = layouts.recognise(folder) if layout == "auto" and folder.is_dir() else layout
+    if found in LAYOUTS:
+        return LAYOUTS[found](folder, label)
+    if folder.is_dir() and not any(folder.glob("**/*.parquet")):
+        return _by_class(folder)
+    return open_files(path, AUDIO, label=label)
+
+
+def _by_class(folder: Path) -> Opened:
+    """Folders ``train`` and ``test`` with a folder of recordings for each class."""
+    names = sorted(path.name for path in (folder / "train").glob("*") if path.is_dir())
+    if len(names) < 2 or not (folder / "test").is_dir():
+        raise DataError(
+            f"{folder} has neither parquet files nor the folders train and test, with a folder of "
+            f"audio files for each of two classes or more"
+        )
+    splits = []
+    for split in ("train", "test"):
+        found = [path for path in sorted((folder / split).glob("*/*")) if path.suffix in SUFFIXES]
+        unknown = sorted({path.parent.name for path in found} - set(names))
+        if unknown:
+            raise DataError(
+                f"{folder / split / unknown[0]} is no class of the training set: {', '.join(names)}"
+            )
+        if not found:
+            raise DataError(f"{folder / split} has no audio file ({', '.join(SUFFIXES)}) by class")
+        labels = torch.tensor([names.index(path.parent.name) for path in found])
+        splits.append(Paths(tuple(found), split, labels))
+    train, test = splits
+    return Opened(train, test, tuple(names))
+
+
+def load(files: Files, cache: str | Path, where: str, *, skip_corrupt: bool = False) -> Recordings:
+    """Decode all files, or find them decoded already.
+
+    The cache has two files for each split, both there whole or not at all: samples, and an index
+    that says what they are of. They are made anew when the files change.
+
+    Args:
+        files: what to decode.
+        cache: the folder of the cache.
+        where: what tells these files from others in the cache, their path for one.
+        skip_corrupt: leave out files that can't be read, and name them.
+
+    Raises:
+        DataError: for a file that can't be read.
+    """
+    name = f"{where}\n{files.split}\n{len(files)}"
+    stem = f"{Path(where).name}-{files.split}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    folder = Path(cache).expanduser()
+    samples, index = folder / f"{stem}.samples", folder / f"{stem}.npz"
+    known = _index(index, samples, files.fingerprint)
+    if known is None or (len(known["skipped"]) and not skip_corrupt):
+        folder.mkdir(parents=True, exist_ok=True)
+        known = _decode_all(files, samples, index, skip_corrupt)
+    return Recordings(
+        np.memmap(samples, np.int16, "r"),
+        known["starts"],
+        files.labels[torch.from_numpy(known["kept"])],
+        tuple(map(str, known["skipped"])),
+    )
+
+
+def _index(index: Path, samples: Path, fingerprint: str) -> dict[str, Any] | None:
+    """What an index says, if it is one of these files and its samples are there."""
+    try:
+        with index.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            known = dict(content)
+        whole = known["version"] == VERSION and known["fingerprint"] == fingerprint
+        return known if whole and samples.stat().st_size == 2 * known["starts"][-1] else None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+
+
+def _decode_all(files: Files, samples: Path, index: Path, skip_corrupt: bool) -> dict[str, Any]:
+    def attempt(job: tuple[str, bytes]) -> tuple[str, Any]:
+        try:
+            # 16 bits, which is what nearly all recordings have.
+            wave = np.rint(decode(*job) * 32768)
+            return job[0], np.clip(wave, -32768, 32767).astype(np.int16)
+        except DataError as error:
+            return job[0], error
+
+    lengths, kept, skipped, seen = [0], [], [], 0
+    part = samples.with_name(f".{samples.name}.{os.getpid()}.part")
+    coming = each(files, f"decoding the {files.split} set")
+    try:
+        with part.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as threads:
+            while jobs := list(itertools.islice(coming, 64)):
+                for name, wave in threads.map(attempt, jobs):
+                    seen += 1
+                    if isinstance(wave, DataError):
+                        if not skip_corrupt:
+                            raise wave
+                        skipped.append(name)
+                        continue
+                    file.write(wave.tobytes())
+                    lengths.append(len(wave))
+                    kept.append(seen - 1)
+        if not kept:
+            raise DataError(f"there is nothing to read in the {files.split} set")
+        known: dict[str, Any] = {
+            "version": np.array(VERSION),
+            "fingerprint": np.array(files.fingerprint),
+            "starts": np.cumsum(lengths),
+            "kept": np.array(kept, dtype=np.int64),
+            "skipped": np.array(skipped, dtype=np.str_),
+        }
+        # Of the index there is none while samples change; it is what makes a cache one.
+        index.unlink(missing_ok=True)
+        part.replace(samples)
+        part_of_index = index.with_name(f".{index.name}.{os.getpid()}.part")
+        with part_of_index.open("wb") as file:
+            np.savez(file, **known)
+        part_of_index.replace(index)
+    finally:
+        part.unlink(missing_ok=True)
+    return known
+
+
+class Batches:
+    """A loader of random windows: in each batch as many of one task as of any other.
+
+    Yields waves (batch, samples) and labels by task. What is drawn follows from seed and epoch
+    alone. Several processes share every batch.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Recordings],
+        batch_size: int,
+        *,
+        steps: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if batch_size < len(tasks):
+            raise DataError(
+                f"--data.batch_size must be at least the number of tasks, {len(tasks)}, got "
+                f"{batch_size}"
+            )
+        self.tasks = dict(tasks)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.steps = steps or max(1, max(map(len, tasks.values())) * len(tasks) // batch_size)
+        self.epoch: Callable[[], int] = lambda: 0
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+        rank, processes = self.place()
+        generator = torch.Generator().manual_seed(
+            ((self.seed * 1_000_003 + self.epoch()) * 1_000_003) % 2**63
+        )
+        order: dict[str, Tensor] = {name: torch.tensor([], dtype=torch.long) for name in self.tasks}
+        for _ in range(self.steps):
+            batch = {}
+            for i, (name, recordings) in enumerate(self.tasks.items()):
+                number = len(range(i, self.batch_size, len(self.tasks)))
+                while len(order[name]) < number:  # every recording once, then all of them again
+                    again = torch.randperm(len(recordings), generator=generator)
+                    order[name] = torch.cat([order[name], again])
+                chosen, order[name] = order[name][:number], order[name][number:]
+                where = torch.rand(number, generator=generator, dtype=torch.float64)
+                chosen, where = chosen[rank::processes], where[rank::processes]
+                places = [
+                    (r, int(x * (max(0, recordings.length(r) - WINDOW) + 1)))
+                    for r, x in zip(chosen.tolist(), where.tolist(), strict=True)
+                ]
+                batch[name] = (recordings.windows(places), recordings.labels[chosen])
+            yield batch
+
+
+class Evaluation:
+    """A loader of all recordings, cut into windows one after another; a rest is one too.
+
+    Yields waves (batch, samples) and of which recording each is, by task.
+    """
+
+    def __init__(self, tasks: Mapping[str, Recordings], batch_size: int) -> None:
+        self.tasks = dict(tasks)
+        self.batch_size = batch_size
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        self.parts = [
+            (name, windows[start : start + batch_size])
+            for name, recordings in tasks.items()
+            for windows in [_cut(recordings)]
+            for start in range(0, len(windows), batch_size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+        rank, processes = self.place()
+        for name, windows in self.parts:
+            own = windows[rank::processes]
+            owners = torch.tensor([recording for recording, _ in own], dtype=torch.long)
+            yield {name: (self.tasks[name].windows(own), owners)}
+
+
+def _cut(recordings: Recordings) -> list[tuple[int, int]]:
+    return [
+        (recording, first)
+        for recording in range(len(recordings))
+        for first in range(0, recordings.length(recording), WINDOW)
+    ]
