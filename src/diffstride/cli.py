@@ -15,6 +15,7 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride resume RUN               continue a run that was interrupted
   diffstride evaluate RUN             loss and accuracy of a run's network on test images
   diffstride strides RUN              what it learned: strides, sizes, costs
+  diffstride table RUN...             runs side by side: accuracy, first strides, costs
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
 """
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "resume": resume,
         "evaluate": evaluate,
         "strides": strides,
+        "table": table,
     }
     if not words or words[0] in ("-h", "--help"):
         print(DESCRIPTION, end="")
@@ -117,6 +119,16 @@ def strides(words: list[str]) -> int:
     from diffstride.experiments import train as commands
 
     print(commands.table(args.run, args.best))
+    return 0
+
+
+def table(words: list[str]) -> int:
+    parser = argparse.ArgumentParser("diffstride table", description="Runs side by side.")
+    parser.add_argument("run", nargs="+", help="the folders of the runs")
+    args = parser.parse_args(words)
+    from diffstride.reports.table import compare
+
+    print(compare(args.run))
     return 0
 
 

@@ -209,7 +209,7 @@ def test_regularisers_make_strides_larger(options, better):
     ("words", "code", "message"),
     [
         ([], 2, ""),
-        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides"),
+        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides, table"),
         (["train"], 2, "usage: diffstride train RECIPE"),
         (["train", "cifra10"], 2, "no recipe 'cifra10', nor such a file"),
         (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),
@@ -223,6 +223,7 @@ def test_regularisers_make_strides_larger(options, better):
         (["resume", "nowhere"], 1, "nowhere has no run: it must have a config.yaml"),
         (["evaluate", "nowhere"], 1, "nowhere has no run"),
         (["strides", "nowhere"], 1, "nowhere has no run"),
+        (["table", "nowhere"], 1, "nowhere is no run with an epoch to show"),
     ],
 )
 def test_what_goes_wrong_is_said_in_a_line(words, code, message, capsys):

@@ -1,5 +1,6 @@
 """A run's figure shows what its tables say."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from matplotlib.figure import Figure
 from diffstride.reports import figures
 
 
-def folder(tmp_path, strides):
+def folder(tmp_path, strides, facts=None):
     lines = ["epoch,step,layer,axis,stride,input_size,output_size"]
     for epoch in range(3):
         for layer in strides:
@@ -17,6 +18,7 @@ def folder(tmp_path, strides):
     (tmp_path / "strides.csv").write_text("\n".join(lines) + "\n" if strides else "")
     metrics = ["epoch,train_accuracy,test_accuracy", "1,0.5,0.4", "2,0.9,0.8"]
     (tmp_path / "metrics.csv").write_text("\n".join(metrics) + "\n")
+    (tmp_path / "data.json").write_text(json.dumps(facts or {}))
     return tmp_path
 
 
@@ -46,3 +48,17 @@ def test_without_strides_there_is_nothing_to_draw(tmp_path):
 def test_a_run_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
         figures.draw_run(tmp_path)
+
+
+def test_the_first_layer_of_sound_says_what_it_lets_pass(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: drawn.append(figure))
+    facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1]}
+    figures.draw_run(folder(tmp_path, ["a", "b"], facts))
+    labels = [line.get_label() for line in drawn[0].axes[0].lines]
+    assert labels == [
+        "a time: 32 → 24, up to 12.5 Hz",
+        "a frequency: 32 → 24, up to 0.1 cycles per mel channel",
+        "b time: 32 → 24",
+        "b frequency: 32 → 24",
+    ]

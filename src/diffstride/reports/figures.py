@@ -1,10 +1,13 @@
 """Figures of a run, from the tables in its folder."""
 
-import csv
+import json
 from pathlib import Path
 from typing import Any
 
+from diffstride.reports.table import rows
+
 AXIS_NAMES = {1: ("",), 2: ("vertical", "horizontal"), 3: ("depth", "vertical", "horizontal")}
+UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
 # A hue a layer, a shade an axis.
 HUES = ("Blues", "Oranges", "Greens", "Purples", "Reds", "Greys", "YlGn")
 
@@ -14,7 +17,7 @@ def draw_run(folder: Path) -> Path | None:
 
     Returns None for a run without learnable strides: there is nothing to draw.
     """
-    strides = _rows(folder / "strides.csv")
+    strides = rows(folder / "strides.csv")
     if not strides:
         return None
     from matplotlib import colormaps
@@ -22,6 +25,7 @@ def draw_run(folder: Path) -> Path | None:
 
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
+    facts = json.loads((folder / "data.json").read_text())
     layers = list(dict.fromkeys(row["layer"] for row in strides))
     for i, layer in enumerate(layers):
         own = [row for row in strides if row["layer"] == layer]
@@ -29,17 +33,21 @@ def draw_run(folder: Path) -> Path | None:
         for axis in axes:
             line = [row for row in own if int(row["axis"]) == axis]
             shade = colormaps[HUES[i % len(HUES)]](0.9 - 0.4 * axis / max(1, len(axes) - 1))
-            name = AXIS_NAMES[len(axes)][axis]
+            name = facts.get("axes", AXIS_NAMES[len(axes)])[axis]
             last = line[-1]
+            label = f"{layer} {name}: {last['input_size']} → {last['output_size']}"
+            if i == 0 and (units := UNITS.get(name)):
+                cutoff = facts["sampling_rate"][axis] / (2 * float(last["stride"]))
+                label += f", up to {cutoff:.3g} {units}"
             left.plot(
                 [int(row["epoch"]) for row in line],
                 [float(row["stride"]) for row in line],
                 color=shade,
-                label=f"{layer} {name}: {last['input_size']} → {last['output_size']}",
+                label=label,
             )
     left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
     left.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    _draw_accuracy(right, _rows(folder / "metrics.csv"))
+    _draw_accuracy(right, rows(folder / "metrics.csv"))
     for panel in (left, right):
         panel.grid(alpha=0.3)
     path = folder / "strides.png"
@@ -55,8 +63,3 @@ def _draw_accuracy(panel: Any, metrics: list[dict[str, str]]) -> None:
         panel.plot(epochs, values, marker=".", color=colour, label=label)
     panel.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
     panel.legend(frameon=False, loc="lower right")
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

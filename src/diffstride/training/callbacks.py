@@ -1,6 +1,7 @@
 """What happens around training: strides are followed, metrics written, checkpoints kept."""
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,17 @@ class StrideMonitor(Callback):
 
 
 class Metrics(Callback):
-    """Writes a line an epoch to metrics.csv, and shows it."""
+    """Writes a line an epoch to metrics.csv, and shows it; how long it took to times.csv."""
 
     def __init__(self, path: Path, input_size: tuple[int, ...]) -> None:
         self.path = path
         self.input_size = input_size
         self.rows: list[dict[str, Any]] = []
+        self.times: list[dict[str, Any]] = []
+        self.began = 0.0
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.began = time.monotonic()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         means = pl_module.means()
@@ -105,8 +111,12 @@ class Metrics(Callback):
         self.rows.append(row)
         for logger in trainer.loggers:
             logger.log_metrics(means, step=trainer.global_step)
+        # Apart from metrics, which are the same whenever the same is trained.
+        seconds = round(time.monotonic() - self.began, 3)
+        self.times.append({"epoch": row["epoch"], "step": row["step"], "seconds": seconds})
         if trainer.is_global_zero:
             write_rows(self.path, self.rows)
+            write_rows(self.path.with_name("times.csv"), self.times)
             print(self.line(row, pl_module.model), flush=True)
 
     @staticmethod
@@ -118,10 +128,10 @@ class Metrics(Callback):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}
+        return {"rows": self.rows, "times": self.times}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = list(state_dict["rows"])
+        self.rows, self.times = list(state_dict["rows"]), list(state_dict["times"])
 
 
 class Checkpoints(Callback):
