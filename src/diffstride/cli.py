@@ -13,14 +13,14 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
                                       `diffstride train RECIPE --help` all options
   diffstride resume RUN               continue a run that was interrupted
-  diffstride evaluate RUN             loss and accuracy of a run's network on test images
+  diffstride evaluate RUN             loss and accuracy of a run's network on test data
   diffstride strides RUN              what it learned: strides, sizes, costs
   diffstride table RUN...             runs side by side: accuracy, first strides, costs
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
 """
 
-BEST = "of the epoch that was best on the test images, instead of the last"
+BEST = "of the epoch that was best on the test data, instead of the last"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,10 +98,10 @@ def resume(words: list[str]) -> int:
 
 def evaluate(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        "diffstride evaluate", description="Loss and accuracy of a run's network on test images."
+        "diffstride evaluate", description="Loss and accuracy of a run's network on test data."
     )
     parser.add_argument("run", help="the folder of the run")
-    parser.add_argument("--data.path", dest="path", help="other images, of the same classes")
+    parser.add_argument("--data.path", dest="path", help="other data, of the same classes")
     parser.add_argument("--best", action="store_true", help=BEST)
     args = parser.parse_args(words)
     from diffstride.experiments import train as commands

@@ -97,7 +97,7 @@ def test_several_tasks_share_a_network(tmp_path, capsys):
     assert Run.open("runs/a").data["classes"] == {"family": ["0", "1"], "pitch": ["0", "1", "2"]}
     assert main(["evaluate", "runs/a"]) == 0
     assert f"test accuracy pitch  {each[1]:.4f}" in capsys.readouterr().out
-    shared = ["--model.shared_stride", "True", "--name", "shared"]
+    shared = ["--model.shared_stride", "--name", "shared"]
     assert main(["train", "runs/a", *shared]) == 0
     strides = [float(row["stride"]) for row in rows("runs/shared/strides.csv")]
     assert strides[0::2] == strides[1::2]
@@ -206,7 +206,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
         (["--data.task", "a b=c"], "must be NAME=PATH or NAME=PATH:LABEL"),
         (["--data.task", "a=b", "--data.path", "c"], "give one of them"),
         (["--data.path", "./nowhere"], "./nowhere does not exist"),
-        (["--data.path", "pack", "--data.flip", "True"], "flip, inception_crop and mixup are for"),
+        (["--data.path", "pack", "--data.flip"], "flip, inception_crop and mixup are for"),
         (["--data.path", "pack", "--data.label", "color"], "and color, got audio, label"),
         (["--data.path", "pack", "--trainer.steps", "0"], "--trainer.steps must be at least 1"),
     ],
@@ -231,7 +231,7 @@ def test_recordings_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsy
     words = ["train", "audio_commands", "--data.path", str(folder), *TINY, "--name", "a"]
     assert main(words) == 1
     assert "bed/00000005_nohash_0.wav can't be read as audio" in capsys.readouterr().err
-    assert main([*words, "--data.skip_corrupt", "True"]) == 0
+    assert main([*words, "--data.skip_corrupt"]) == 0
     assert "1 files could not be read and were left out" in capsys.readouterr().out
     (name,) = Run.open("runs/a").data["skipped"]
     assert name.endswith("bed/00000005_nohash_0.wav")

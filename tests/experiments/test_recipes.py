@@ -1,6 +1,9 @@
 """Recipes have the numbers of the paper and of the authors' release."""
 
+import ast
+import itertools
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,7 @@ from diffstride import models
 from diffstride.experiments import recipes
 from diffstride.experiments.recipes import RECIPES
 from diffstride.layers.downsample import KINDS
+from diffstride.training import config as config_module
 from diffstride.training import runs
 from diffstride.training.config import Kind, ModelName
 
@@ -150,6 +154,33 @@ def test_the_command_line_overrides_a_recipe():
     assert config.model.strides == (3.0, 2.0, 3.0)
     assert (config.stride_penalty, config.seed) == (0.1, 4)
     assert config.optim == RECIPES["cifar10"].config.optim
+
+
+def test_switches_need_no_value():
+    words = ["--data.skip_corrupt", "--model.shared_stride", "--data.no_flip"]
+    config = recipes.override(RECIPES["cifar10"].config, words, "test")
+    assert config.data.skip_corrupt
+    assert config.model.shared_stride
+    assert not config.data.flip
+
+
+def test_every_option_has_a_help_text(capsys):
+    """A line a setting, and what stands under each in the config."""
+    with pytest.raises(SystemExit) as raised:
+        recipes.override(RECIPES["digits"].config, ["--help"], "test")
+    assert raised.value.code == 0
+    shown = capsys.readouterr().out
+    tree = ast.parse(Path(config_module.__file__).read_text())
+    settings = 0
+    for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for setting, text in itertools.pairwise(section.body):
+            if isinstance(setting, ast.AnnAssign) and "Config" not in ast.unparse(setting):
+                settings += 1
+                assert isinstance(text, ast.Expr), f"{ast.unparse(setting)} has no text under it"
+                first = text.value.value.split()[:3]
+                assert " ".join(first) in " ".join(shown.replace("│", " ").split())
+                assert setting.target.id in shown
+    assert settings > 35
 
 
 def test_choices_are_those_of_the_library():

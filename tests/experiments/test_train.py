@@ -296,7 +296,7 @@ def test_images_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsys):
     assert main(words) == 1
     assert "train/ant/2.png can't be read as an image" in capsys.readouterr().err
     assert not Path("runs").exists()
-    assert main([*words, "--data.skip_corrupt", "True"]) == 0
+    assert main([*words, "--data.skip_corrupt"]) == 0
     assert "1 files could not be read and were left out" in capsys.readouterr().out
     assert [Path(name).name for name in Run.open("runs/a").data["skipped"]] == ["2.png"]
 

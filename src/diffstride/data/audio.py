@@ -48,7 +48,7 @@ def decode(name: str, data: bytes) -> Any:
         reason = error if data else "there is no such file, or it is empty"
         raise DataError(
             f"{name} can't be read as audio ({reason}): remove it, or leave out such recordings "
-            f"with --data.skip_corrupt True"
+            f"with --data.skip_corrupt"
         ) from error
 
 

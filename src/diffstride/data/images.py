@@ -228,7 +228,7 @@ def _open_or_raise(name: str, data: bytes) -> Any:
         reason = error if data else "there is no such file, or it is empty"
         raise DataError(
             f"{name} can't be read as an image ({reason}): remove it, or leave out such images "
-            f"with --data.skip_corrupt True"
+            f"with --data.skip_corrupt"
         ) from error
 
 

@@ -160,5 +160,5 @@ def override(config: Config, words: Sequence[str], program: str) -> Config:
         default=config,
         prog=program,
         description="Train a network. Every option may be left out; defaults are the recipe's.",
-        config=(tyro.conf.FlagConversionOff,),
+        use_underscores=True,
     )

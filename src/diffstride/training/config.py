@@ -46,15 +46,14 @@ class DataConfig:
     kind: Literal["images", "audio"] = "images"
     """What is classified."""
     path: str | None = None
-    """A folder of parquet files, a folder of files by class, or the name of a dataset on the
-    Hugging Face hub, which is downloaded. Without one, handwritten digits that need no network."""
+    """A folder of parquet files or of files by class, or the name of a dataset to download.
+    Without one, images are handwritten digits that need no network."""
     label: str | None = None
     """The column of labels, where there are several."""
     layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
     """Of audio: the dataset whose official folders path has, found out unless given."""
     task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Of audio, instead of path, and more than once: NAME=PATH or NAME=PATH:LABEL, a task of one
-    network for all."""
+    """Of audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
     cache: str = "~/.cache/diffstride"
     """Of audio: the folder that decoded recordings are kept in."""
     batch_size: int = 256
@@ -66,15 +65,15 @@ class DataConfig:
     flip: bool = False
     """Whether images are mirrored at random."""
     inception_crop: bool = False
-    """Whether a random part, 8 % to 100 %, of each image is brought to image_size. Images are then
-    decoded anew every time instead of held in memory, in colour."""
+    """Whether a random part, 8 % to 100 %, of each image is brought to image_size.
+    Images are then decoded anew every time instead of held in memory, in colour."""
     mixup: float = 0.0
     """The parameter of mixup, its alpha; 0 for none."""
     limit: int | None = None
     """How many training examples are used at most; all unless given."""
     skip_corrupt: bool = False
-    """Whether files that can't be read are left out and counted, instead of an error. With
-    inception_crop, all images are tried before training."""
+    """Whether files that can't be read are left out and counted, instead of an error.
+    With inception_crop, all images are tried before training."""
 
 
 @dataclass(frozen=True)
