@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,8 +157,6 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
 
 
 def test_a_checkpoint_that_is_code_is_refused(tmp_path):
-    import os
-
     class Code:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "executed"),)
@@ -173,6 +172,45 @@ def test_a_checkpoint_that_is_code_is_refused(tmp_path):
 
 
 IMAGES = [name for name, recipe in RECIPES.items() if recipe.config.data.kind == "images"]
+
+
+def test_a_run_whose_checkpoints_are_code_is_refused(tmp_path, capsys):
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "1", "--name", "a"]) == 0
+
+    class Code:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    for path in Path("runs/a/checkpoints").iterdir():
+        torch.save({"state_dict": Code()}, path)
+    for words in (["resume"], ["evaluate"], ["evaluate", "--best"], ["strides"]):
+        assert main([*words, "runs/a"]) == 1
+        assert "can't be read" in "".join(capsys.readouterr())
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "message"),
+    [(3, 4, "labels must be from 0 to 2, got 3"), (1, 1, "must have at least 2 classes, got 1")],
+)
+def test_wrong_labels_end_the_command(classes, labels, message, tmp_path, capsys):
+    path = parquet(tmp_path / "pack", classes=labels)
+    (tmp_path / "pack" / "classes.json").write_text(json.dumps([str(i) for i in range(classes)]))
+    assert main(["train", "cifar10", "--data.path", path]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not Path("runs").exists()
+
+
+def test_low_precision_trains_with_strides_at_full_precision():
+    options = [*TINY, "--trainer.epochs", "1", "--trainer.precision", "bf16-mixed"]
+    assert main(["train", "digits", *options, "--name", "low"]) == 0
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "1", "--name", "full"]) == 0
+    low, full = (rows(Path(f"runs/{name}/strides.csv"))[-6:] for name in ("low", "full"))
+    moved = [abs(float(row["stride"]) - round(float(row["stride"]))) for row in low]
+    assert 0 < min(moved)  # by less than bfloat16 could tell from a whole number
+    assert [row["stride"] for row in low] != [row["stride"] for row in full]
 
 
 @pytest.mark.parametrize("recipe", [name for name in IMAGES if name != "digits"])

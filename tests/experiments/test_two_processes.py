@@ -7,7 +7,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
@@ -83,3 +85,27 @@ def test_slurm_starts_the_command(tmp_path):
             lambda i: run(*words, folder=tmp_path, SLURM_PROCID=i, SLURM_NODEID=i, **job), "01"
         )
         check_output("".join(outs), tmp_path)
+
+
+def test_recordings_are_shared_between_processes(tmp_path):
+    """Seven recordings for testing, fewer than windows fill two batches; the means are of all."""
+    for split, number in (("train", 8), ("test", 7)):
+        for i in range(number):
+            folder = tmp_path / "sounds" / split / ("low", "high")[i % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            hertz = 200 * (1 + i % 2) + 10 * i
+            wave = 0.3 * np.sin(2 * np.pi * hertz * np.arange(24_000 - 2000 * i) / 16_000)
+            soundfile.write(folder / f"{i}.wav", wave, 16_000)
+    words = (
+        "-m diffstride train audio --data.path sounds --data.cache cache --model.width 0.0625 "
+        "--data.batch_size 4 --trainer.epochs 1 --trainer.steps 2 --trainer.accelerator cpu "
+        "--name two --trainer.strategy ddp --trainer.devices 2"
+    ).split()
+    check_output(run(*words, folder=tmp_path), tmp_path)
+    header, line = (tmp_path / "runs/two/metrics.csv").read_text().splitlines()
+    found = dict(zip(header.split(","), line.split(","), strict=True))
+    assert float(found["test_accuracy"]) * 7 == pytest.approx(
+        round(float(found["test_accuracy"]) * 7)
+    )
+    out = run("-m", "diffstride", "evaluate", "runs/two", folder=tmp_path)
+    assert f"test loss  {float(found['test_loss']):.4f}" in out
