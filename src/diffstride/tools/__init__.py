@@ -1,5 +1,7 @@
 """Functions over any tree of modules."""
 
+from diffstride.tools.convert import ConversionReport as ConversionReport
+from diffstride.tools.convert import convert as convert
 from diffstride.tools.cost import Cost as Cost
 from diffstride.tools.cost import cost as cost
 from diffstride.tools.cost import soft_macs as soft_macs
