@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs when it runs: help comes at once."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\ninterrupted: diffstride resume RUN goes on from the last epoch", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stdout = None
+        sys.stdout = Path(os.devnull).open("w")
         return 0
     except Exception as error:
         if debug:

@@ -97,6 +97,8 @@ def test_several_tasks_share_a_network(tmp_path, capsys):
     assert Run.open("runs/a").data["classes"] == {"family": ["0", "1"], "pitch": ["0", "1", "2"]}
     assert main(["evaluate", "runs/a"]) == 0
     assert f"test accuracy pitch  {each[1]:.4f}" in capsys.readouterr().out
+    assert main(["evaluate", "runs/a", "--data.path", path]) == 1
+    assert "is of several tasks" in capsys.readouterr().err
     shared = ["--model.shared_stride", "--name", "shared"]
     assert main(["train", "runs/a", *shared]) == 0
     strides = [float(row["stride"]) for row in rows("runs/shared/strides.csv")]
@@ -205,6 +207,9 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
         (["--data.task", "a"], "must be NAME=PATH or NAME=PATH:LABEL"),
         (["--data.task", "a b=c"], "must be NAME=PATH or NAME=PATH:LABEL"),
         (["--data.task", "a=b", "--data.path", "c"], "give one of them"),
+        (["--data.task", "a=b", "--data.task", "a=c"], "'a' is taken"),
+        (["--data.task", "keys=b"], "'keys' is taken"),
+        (["--data.task", "a=b", "--data.task", "b=c", "--data.batch_size", "1"], "at least 2, one"),
         (["--data.path", "./nowhere"], "./nowhere does not exist"),
         (["--data.path", "pack", "--data.flip"], "flip, inception_crop and mixup are for"),
         (["--data.path", "pack", "--data.label", "color"], "and color, got audio, label"),

@@ -18,7 +18,7 @@ def command(folder, words):
 
     os.chdir(folder)
     torch.set_num_threads(1)
-    with (folder / "output.txt").open("a") as sys.stdout:
+    with (folder / f"{words[0]}.txt").open("a") as sys.stdout:
         sys.exit(main(words))
 
 
@@ -60,7 +60,7 @@ def test_a_run_killed_at_ten_moments_ends_with_the_same_numbers(tmp_path):
     process = start(tmp_path, *words)
     process.join(300)
     assert process.exitcode == 0
-    assert "test accuracy" in (tmp_path / "output.txt").read_text()
+    assert "test accuracy" in (tmp_path / "resume.txt").read_text()
     assert len(set(reached)) > 2, f"kills came at the same moments: {reached}"
 
     for name in ("metrics.csv", "strides.csv"):

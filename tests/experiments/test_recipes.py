@@ -140,12 +140,31 @@ def test_a_config_comes_back_from_its_file(name, tmp_path):
         ("model: {nam: resnet18}", "unknown names model.nam"),
         ("seed: [", "can't be read as a config"),
         ("3", "must be a mapping"),
+        ("model: 3", "model must have settings of its own, got 3"),
+        ("optim: {schedule: cosine}", "optim.schedule must be one of steps, onecycle, constant"),
+        ("data: {kind: sound}", "data.kind must be one of images, audio, got 'sound'"),
+        ("data: {flip: 'no'}", "data.flip must be true or false, got 'no'"),
+        ("data: {batch_size: null}", "data.batch_size must be a whole number, got None"),
+        ("trainer: {epochs: ten}", "trainer.epochs must be a whole number, got 'ten'"),
+        ("trainer: {epochs: 2.5}", "trainer.epochs must be a whole number, got 2.5"),
+        ("trainer: {epochs: true}", "trainer.epochs must be a whole number, got True"),
+        ("model: {width: wide}", "model.width must be a number, got 'wide'"),
+        ("model: {strides: 3}", "model.strides must be a list, got 3"),
+        ("model: {strides: [2, x]}", "model.strides must be a number, got 'x'"),
+        ("name: 3", "name must be a word, got 3"),
     ],
 )
 def test_a_wrong_config_says_what_is_wrong(text, message, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(runs.RunError, match=message):
         runs.load(tmp_path / "config.yaml")
+
+
+def test_what_yaml_takes_for_a_word_may_be_a_number(tmp_path):
+    (tmp_path / "config.yaml").write_text("optim: {lr: 1e-3}\nmodel: {strides: [3, 2, 2.5]}\n")
+    config = runs.load(tmp_path / "config.yaml")
+    assert config.optim.lr == 0.001
+    assert config.model.strides == (3.0, 2.0, 2.5)
 
 
 def test_the_command_line_overrides_a_recipe():

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,7 +193,10 @@ def test_a_run_whose_checkpoints_are_code_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("classes", "labels", "message"),
-    [(3, 4, "labels must be from 0 to 2, got 3"), (1, 1, "must have at least 2 classes, got 1")],
+    [
+        (3, 4, "labels must be from 0 to 2, or names of classes, got 3"),
+        (1, 1, "must have at least 2 classes, got 1"),
+    ],
 )
 def test_wrong_labels_end_the_command(classes, labels, message, tmp_path, capsys):
     path = parquet(tmp_path / "pack", classes=labels)
@@ -261,7 +266,7 @@ def test_regularisers_make_strides_larger(options, better):
         (["resume", "nowhere"], 1, "nowhere has no run: it must have a config.yaml"),
         (["evaluate", "nowhere"], 1, "nowhere has no run"),
         (["strides", "nowhere"], 1, "nowhere has no run"),
-        (["table", "nowhere"], 1, "nowhere is no run with an epoch to show"),
+        (["table", "nowhere"], 1, "nowhere is no run"),
     ],
 )
 def test_what_goes_wrong_is_said_in_a_line(words, code, message, capsys):
@@ -295,6 +300,53 @@ def test_strides_may_be_given_one_a_site_and_axis():
     assert main(["train", "digits", *options, *words]) == 0
     strides = [float(row["stride"]) for row in rows(Path("runs/six/strides.csv"))]
     assert strides[:6] == [3, 2, 2, 2, 1.5, 3]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trainer.accelerator", "gpu"],
+        ["--trainer.strategy", "no_such"],
+        ["--optim.label_smoothing", "2"],
+        ["--optim.momentum", "-1"],
+        ["--seed", "-3"],
+    ],
+)
+def test_settings_that_can_not_work_leave_no_run_behind(words, capsys):
+    assert main(["train", "digits", *TINY, *words]) == 1
+    assert "diffstride: " in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_run_whose_data_changed_is_not_continued(tmp_path, capsys):
+    path = parquet(tmp_path / "pack", number=12)
+    options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
+    assert main(["train", "fashion_mnist", *options]) == 0
+    for file in (tmp_path / "pack").iterdir():
+        file.unlink()
+    (tmp_path / "pack").rmdir()
+    parquet(tmp_path / "pack", number=18)
+    assert main(["resume", "runs/a"]) == 1
+    assert "was trained on other data: train was 12 and is 18 now" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_when_nobody_reads(tmp_path):
+    """As in ``diffstride train digits | head -1``."""
+    words = ["train", "digits", *TINY, "--trainer.epochs", "3", "--name", "a"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diffstride", *words],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().startswith("epoch   1")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0
+    assert len(rows(tmp_path / "runs/a/metrics.csv")) == 3
 
 
 def test_mixup_blends_images_and_says_their_share():
@@ -377,6 +429,9 @@ def test_other_images_can_be_evaluated(tmp_path, capsys):
     other = parquet(tmp_path / "other", number=6)
     assert main(["evaluate", "runs/a", "--data.path", other]) == 0
     assert "test top5  1.0000" in capsys.readouterr().out
+    grey = parquet(tmp_path / "grey", number=6, channels=1)
+    assert main(["evaluate", "runs/a", "--data.path", grey]) == 1
+    assert "has images of 1 channels, and the run was trained on 3" in capsys.readouterr().err
     wrong = parquet(tmp_path / "wrong", number=6, classes=2)
     assert main(["evaluate", "runs/a", "--data.path", wrong]) == 1
     assert "must have the classes" in capsys.readouterr().err

@@ -53,12 +53,12 @@ def test_a_run_that_is_not_there(tmp_path):
 def test_the_first_layer_of_sound_says_what_it_lets_pass(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: drawn.append(figure))
-    facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1]}
+    facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 32, 64]}
     figures.draw_run(folder(tmp_path, ["a", "b"], facts))
     labels = [line.get_label() for line in drawn[0].axes[0].lines]
     assert labels == [
         "a time: 32 → 24, up to 12.5 Hz",
-        "a frequency: 32 → 24, up to 0.1 cycles per mel channel",
+        "a frequency: 32 → 24, up to 0.05 cycles per mel channel",
         "b time: 32 → 24",
         "b frequency: 32 → 24",
     ]

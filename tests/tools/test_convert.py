@@ -135,6 +135,7 @@ def test_networks_of_others_are_converted_and_train(name):
         n
         for n, m in model.named_modules()
         if type(m) in CONVERTED
+        and n != "pooler"  # of EfficientNet, over everything
         and max(m.stride if isinstance(m.stride, tuple) else (m.stride,)) > 1
     ]
     assert sorted(site.name for site in report.sites) == sorted(strided)
@@ -221,6 +222,17 @@ def test_what_is_converted_can_be_chosen():
         same, report = convert(model, x, include=["nothing"])
     assert str(report) == "nothing was converted"
     assert torch.equal(same.eval()(x), model.eval()(x))
+
+
+def test_a_pooling_over_everything_stays_one():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.AvgPool2d(99, ceil_mode=True), nn.Flatten()
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        converted, report = convert(model, example(2))
+    assert [site.name for site in report.sites] == ["0"]
+    assert type(converted[1]) is nn.AvgPool2d
 
 
 def test_a_layer_used_twice_has_one_stride():

@@ -1,1 +1,1 @@
-"""Images as tensors, from files or from the hub. Knows nothing of the rest of the library."""
+"""Images and sound as tensors, from files or the hub. Knows nothing of the rest of the library."""

@@ -4,6 +4,8 @@ import hashlib
 import io
 import itertools
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,12 +40,13 @@ def decode(name: str, data: bytes) -> Any:
 
     try:
         samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
-        if not len(samples):
-            raise ValueError("it has no samples")
         if not np.isfinite(samples).all():
             raise ValueError("it has samples that are no finite numbers")
         mono = samples.mean(1)
-        return mono if rate == RATE else soxr.resample(mono, rate, RATE)
+        mono = mono if rate == RATE else soxr.resample(mono, rate, RATE)
+        if not len(mono):
+            raise ValueError("it has no samples")
+        return mono
     except Exception as error:
         reason = error if data else "there is no such file, or it is empty"
         raise DataError(
@@ -91,13 +94,15 @@ def open_recordings(path: str, layout: str = "auto", label: str | None = None) -
     if found in LAYOUTS:
         return LAYOUTS[found](folder, label)
     if folder.is_dir() and not any(folder.glob("**/*.parquet")):
+        if label is not None:
+            raise DataError(f"{path} is a folder by class, and has no column {label!r} of labels")
         return _by_class(folder)
     return open_files(path, AUDIO, label=label)
 
 
 def _by_class(folder: Path) -> Opened:
     """Folders ``train`` and ``test`` with a folder of recordings for each class."""
-    names = sorted(path.name for path in (folder / "train").glob("*") if path.is_dir())
+    names = sorted(path.name for path in (folder / "train").glob("[!.]*") if path.is_dir())
     if len(names) < 2 or not (folder / "test").is_dir():
         raise DataError(
             f"{folder} has neither parquet files nor the folders train and test, with a folder of "
@@ -105,15 +110,22 @@ def _by_class(folder: Path) -> Opened:
         )
     splits = []
     for split in ("train", "test"):
-        found = [path for path in sorted((folder / split).glob("*/*")) if path.suffix in SUFFIXES]
-        unknown = sorted({path.parent.name for path in found} - set(names))
+        found = [
+            path
+            for path in sorted((folder / split).glob("[!.]*/**/*"))
+            if path.suffix.lower() in SUFFIXES
+        ]
+        owners = [path.relative_to(folder / split).parts[0] for path in found]
+        unknown = sorted(set(owners) - set(names))
         if unknown:
             raise DataError(
                 f"{folder / split / unknown[0]} is no class of the training set: {', '.join(names)}"
             )
-        if not found:
-            raise DataError(f"{folder / split} has no audio file ({', '.join(SUFFIXES)}) by class")
-        labels = torch.tensor([names.index(path.parent.name) for path in found])
+        empty = sorted(set(names) - set(owners)) if split == "train" or not found else []
+        if empty:
+            where = folder / split / empty[0]
+            raise DataError(f"{where} has no audio file ({', '.join(SUFFIXES)})")
+        labels = torch.tensor([names.index(owner) for owner in owners])
         splits.append(Paths(tuple(found), split, labels))
     train, test = splits
     return Opened(train, test, tuple(names))
@@ -134,14 +146,19 @@ def load(files: Files, cache: str | Path, where: str, *, skip_corrupt: bool = Fa
     Raises:
         DataError: for a file that can't be read.
     """
+    # Taken before anything is decoded: what changes meanwhile is decoded again the next time.
+    fingerprint = files.fingerprint
     name = f"{where}\n{files.split}\n{len(files)}"
     stem = f"{Path(where).name}-{files.split}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     folder = Path(cache).expanduser()
     samples, index = folder / f"{stem}.samples", folder / f"{stem}.npz"
-    known = _index(index, samples, files.fingerprint)
+    known = _index(index, samples, fingerprint)
     if known is None or (len(known["skipped"]) and not skip_corrupt):
         folder.mkdir(parents=True, exist_ok=True)
-        known = _decode_all(files, samples, index, skip_corrupt)
+        for part in folder.glob(f".{stem}*.part"):  # of a process that was killed long ago
+            if time.time() - part.stat().st_mtime > 86_400:
+                part.unlink(missing_ok=True)
+        known = _decode_all(files, fingerprint, samples, index, skip_corrupt)
     return Recordings(
         np.memmap(samples, np.int16, "r"),
         known["starts"],
@@ -161,7 +178,9 @@ def _index(index: Path, samples: Path, fingerprint: str) -> dict[str, Any] | Non
         return None
 
 
-def _decode_all(files: Files, samples: Path, index: Path, skip_corrupt: bool) -> dict[str, Any]:
+def _decode_all(
+    files: Files, fingerprint: str, samples: Path, index: Path, skip_corrupt: bool
+) -> dict[str, Any]:
     def attempt(job: tuple[str, bytes]) -> tuple[str, Any]:
         try:
             # 16 bits, which is what nearly all recordings have.
@@ -171,7 +190,10 @@ def _decode_all(files: Files, samples: Path, index: Path, skip_corrupt: bool) ->
             return job[0], error
 
     lengths, kept, skipped, seen = [0], [], [], 0
-    part = samples.with_name(f".{samples.name}.{os.getpid()}.part")
+    # Names that no other process has, on this machine or another one that sees the folder.
+    part, part_of_index = (
+        path.with_name(f".{path.name}.{uuid.uuid4().hex}.part") for path in (samples, index)
+    )
     coming = each(files, f"decoding the {files.split} set")
     try:
         with part.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -190,7 +212,7 @@ def _decode_all(files: Files, samples: Path, index: Path, skip_corrupt: bool) ->
             raise DataError(f"there is nothing to read in the {files.split} set")
         known: dict[str, Any] = {
             "version": np.array(VERSION),
-            "fingerprint": np.array(files.fingerprint),
+            "fingerprint": np.array(fingerprint),
             "starts": np.cumsum(lengths),
             "kept": np.array(kept, dtype=np.int64),
             "skipped": np.array(skipped, dtype=np.str_),
@@ -198,12 +220,12 @@ def _decode_all(files: Files, samples: Path, index: Path, skip_corrupt: bool) ->
         # Of the index there is none while samples change; it is what makes a cache one.
         index.unlink(missing_ok=True)
         part.replace(samples)
-        part_of_index = index.with_name(f".{index.name}.{os.getpid()}.part")
         with part_of_index.open("wb") as file:
             np.savez(file, **known)
         part_of_index.replace(index)
     finally:
         part.unlink(missing_ok=True)
+        part_of_index.unlink(missing_ok=True)
     return known
 
 
@@ -252,7 +274,9 @@ class Batches:
                     order[name] = torch.cat([order[name], again])
                 chosen, order[name] = order[name][:number], order[name][number:]
                 where = torch.rand(number, generator=generator, dtype=torch.float64)
-                chosen, where = chosen[rank::processes], where[rank::processes]
+                # Shifted from task to task, so that processes get as many examples in all.
+                own = slice((rank - i) % processes, None, processes)
+                chosen, where = chosen[own], where[own]
                 places = [
                     (r, int(x * (max(0, recordings.length(r) - WINDOW) + 1)))
                     for r, x in zip(chosen.tolist(), where.tolist(), strict=True)

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,6 +108,7 @@ def load(
     limit: int | None = None,
     skip_corrupt: bool = False,
     encoded: bool = False,
+    classes: Sequence[str] | None = None,
 ) -> Images:
     """Open a training and a test set, and read them into memory unless told otherwise.
 
@@ -120,12 +121,13 @@ def load(
         limit: how many training images are read at most.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
         encoded: decode images when they are wanted (:class:`Encoded`).
+        classes: their names, where the data have only numbers.
 
     Raises:
         DataError: for a missing folder, an image that can't be read (which one), sizes that
             differ, a label out of range, or fewer than two classes.
     """
-    opened = open_files(path, IMAGE, label=label, limit=limit)
+    opened = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
     skipped: list[str] = []
     if encoded:
         if image_size is None:
@@ -219,11 +221,16 @@ def _open_or_raise(name: str, data: bytes) -> Any:
     Raises:
         DataError: if it can't be read.
     """
+    import numpy as np
     from PIL import Image
 
     try:
-        picture = Image.open(io.BytesIO(data))
-        return picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
+        picture: Any = Image.open(io.BytesIO(data))
+        if picture.mode == "F":
+            raise ValueError("its pixels are fractions, of a range that it does not say")
+        if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
+            picture = Image.fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
+        return picture.convert("L" if picture.mode in ("1", "L") else "RGB")
     except Exception as error:
         reason = error if data else "there is no such file, or it is empty"
         raise DataError(

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+TESTS = ("test", "validation", "val")
+"""What the split to test on may be called; the first that is there is taken."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class")
 
 
@@ -62,7 +64,10 @@ class Rows:
 
     @property
     def fingerprint(self) -> str:
-        return str(self.dataset._fingerprint)
+        # Of files that are elsewhere, a dataset knows no more than the paths.
+        cells = self.dataset.data.column(self.column).combine_chunks().flatten()
+        elsewhere = [Path(path) for path in cells[1].filter(cells[0].is_null()).to_pylist() if path]
+        return f"{self.dataset._fingerprint} {_stamp(elsewhere)}"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,11 +80,12 @@ class Rows:
         cells = self.dataset[chosen][self.column]
         return [self._content(i, cell) for i, cell in zip(chosen, cells, strict=True)]
 
-    def _content(self, i: int, cell: dict[str, Any]) -> tuple[str, bytes]:
+    def _content(self, i: int, cell: dict[str, Any] | None) -> tuple[str, bytes]:
+        cell = cell or {"path": None, "bytes": None}
         name = cell["path"] or f"row {i} of the {self.split} set"
         data = cell["bytes"]
         if data is None:
-            data = _bytes(Path(cell["path"] or ""))
+            data = _bytes(Path(cell["path"])) if cell["path"] else b""
         return name, data
 
 
@@ -93,13 +99,7 @@ class Paths:
 
     @property
     def fingerprint(self) -> str:
-        """Of names, sizes and times of change."""
-        digest = hashlib.sha256()
-        for path in self.paths:
-            found = path.stat() if path.exists() else None
-            facts = (found.st_size, found.st_mtime_ns) if found else ()
-            digest.update(repr((str(path), facts)).encode())
-        return digest.hexdigest()
+        return _stamp(self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -111,6 +111,16 @@ class Paths:
 
     def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
         return [(str(self.paths[i]), _bytes(self.paths[i])) for i in chosen]
+
+
+def _stamp(paths: Sequence[Path]) -> str:
+    """Of names, sizes and times of change."""
+    digest = hashlib.sha256()
+    for path in paths:
+        found = path.stat() if path.exists() else None
+        facts = (found.st_size, found.st_mtime_ns) if found else ()
+        digest.update(repr((str(path), facts)).encode())
+    return digest.hexdigest()
 
 
 def _bytes(path: Path) -> bytes:
@@ -136,7 +146,12 @@ class Opened(NamedTuple):
 
 
 def open_files(
-    path: str, kind: Kind, *, label: str | None = None, limit: int | None = None
+    path: str,
+    kind: Kind,
+    *,
+    label: str | None = None,
+    limit: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Opened:
     """The files of a training and a test set, and the names of their classes.
 
@@ -147,40 +162,61 @@ def open_files(
         kind: of files.
         label: the column of labels; without it, the one that holds classes, or is called so.
         limit: how many files there are at most for training.
+        classes: their names, where the data have only numbers.
 
     Raises:
         DataError: for a missing folder, split or column, a label out of range, or fewer than two
             classes.
     """
-    train, test = _open(path, kind)
+    train, tests = _open(path, kind)
     column, target = _columns(train, kind, label)
-    classes = _classes(train.features[target], train[target][:], path)
-    if limit is not None:
-        train = train.select(range(min(limit, len(train))))
-    return Opened(
-        _files(train, column, target, "train", kind, len(classes)),
-        _files(test, column, target, "test", kind, len(classes)),
-        classes,
+    # A split whose labels are kept secret, as that of ImageNet, is there to be passed over.
+    test = next((t for t in tests if set(t[target][:]) != {-1}), tests[0])
+    names = _classes(train.features[target], train[target][:], path, classes)
+    opened = Opened(
+        _files(train, column, target, "train", kind, names),
+        _files(test, column, target, "test", kind, names),
+        names,
     )
+    return opened if limit is None else opened._replace(train=some(opened.train, limit))
 
 
-def _files(dataset: Any, column: str, target: str, split: str, kind: Kind, classes: int) -> Files:
+def some(files: Files, limit: int) -> Files:
+    """So many files, always the same ones, from all over: sorted by class they may be."""
+    if limit >= len(files):
+        return files
+    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))
+    return files.select(sorted(order[:limit].tolist()))
+
+
+def _files(
+    dataset: Any, column: str, target: str, split: str, kind: Kind, classes: tuple[str, ...]
+) -> Files:
     import datasets
 
-    labels = dataset[target][:]
-    dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
-    files = Rows(dataset, column, split, torch.tensor(labels, dtype=torch.long))
-    if not labels:
+    found = dataset[target][:]
+    if not found:
         raise DataError(f"there is nothing to read in the {split} set")
-    wrong = [i for i, label in enumerate(labels) if not 0 <= label < classes]
+    dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
+    numbers = {name: i for i, name in enumerate(classes)}
+    labels = [numbers.get(x, -1) if isinstance(x, str) else x for x in found]
+    wrong = [
+        i
+        for i, x in enumerate(labels)
+        if not isinstance(x, int) or isinstance(x, bool) or not 0 <= x < len(classes)
+    ]
     if wrong:
-        ((name, _),) = files.read(wrong[:1])
-        raise DataError(f"{name}: labels must be from 0 to {classes - 1}, got {labels[wrong[0]]}")
-    return files
+        unlabelled = Rows(dataset, column, split, torch.empty(0))
+        ((name, _),) = unlabelled.read(wrong[:1])
+        raise DataError(
+            f"{name}: labels must be from 0 to {len(classes) - 1}, or names of classes, got "
+            f"{found[wrong[0]]!r} in column {target}"
+        )
+    return Rows(dataset, column, split, torch.tensor(labels, dtype=torch.long))
 
 
-def _open(path: str, kind: Kind) -> tuple[Any, Any]:
-    """The training and test set as Hugging Face datasets."""
+def _open(path: str, kind: Kind) -> tuple[Any, list[Any]]:
+    """The training set and what may serve as test set, the best first, as Hugging Face datasets."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -189,10 +225,11 @@ def _open(path: str, kind: Kind) -> tuple[Any, Any]:
         files = sorted(folder.glob("**/*.parquet"))
         if files:
             named = {
-                split: [str(f) for f in files if f.name.startswith(prefixes)]
-                for split, prefixes in (("train", "train"), ("test", ("test", "validation")))
+                split: [str(f) for f in files if f.name.startswith(split)]
+                for split in ("train", *TESTS)
             }
-            if not all(named.values()):
+            named = {split: found for split, found in named.items() if found}
+            if "train" not in named or len(named) < 2:
                 raise DataError(
                     f"{path} must have parquet files whose names begin with train and with test "
                     f"or validation, got {', '.join(f.name for f in files)}"
@@ -206,14 +243,15 @@ def _open(path: str, kind: Kind) -> tuple[Any, Any]:
                     f"folder of images for each class"
                 )
             opened = _load(path, "imagefolder", data_dir=str(folder))
-    elif re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
+    elif not folder.exists() and re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
         opened = _load(f"{path} is no folder here, and as a dataset of the hub it", path)
     else:
-        raise DataError(f"{path} does not exist: --data.path is a folder or a dataset on the hub")
-    test = next((name for name in ("test", "validation", "val") if name in opened), None)
-    if "train" not in opened or test is None:
+        wrong = "is no folder" if folder.exists() else "does not exist"
+        raise DataError(f"{path} {wrong}: --data.path is a folder or a dataset on the hub")
+    tests = [opened[name] for name in TESTS if name in opened]
+    if "train" not in opened or not tests:
         raise DataError(f"{path} must have a train and a test split, got {', '.join(opened)}")
-    return opened["train"], opened[test]
+    return opened["train"], tests
 
 
 def _load(what: str, *arguments: str, **options: Any) -> Any:
@@ -249,14 +287,21 @@ def _columns(dataset: Any, kind: Kind, label: str | None) -> tuple[str, str]:
     return found[0], labels[0]
 
 
-def _classes(feature: Any, labels: Sequence[int], path: str) -> tuple[str, ...]:
+def _classes(
+    feature: Any, labels: Sequence[Any], path: str, otherwise: Sequence[str] | None
+) -> tuple[str, ...]:
     """The names of the classes: from the data, from classes.json beside it, or just numbers."""
     names = getattr(feature, "names", None)
     listed = Path(path).expanduser() / "classes.json"
     if names is None and listed.is_file():
-        names = json.loads(listed.read_text())
+        try:
+            names = json.loads(listed.read_text())
+        except ValueError as error:
+            raise DataError(f"{listed} can't be read: {error}") from error
     if not isinstance(names, list):
-        names = range(max(labels, default=-1) + 1)
+        words = {label for label in labels if isinstance(label, str)}
+        numbers = [label for label in labels if isinstance(label, int)]
+        names = sorted(words) if words else otherwise or range(max(numbers, default=-1) + 1)
     classes = tuple(str(name) for name in names)
     if len(classes) < 2:
         raise DataError(f"{path} must have at least 2 classes, got {len(classes)}")

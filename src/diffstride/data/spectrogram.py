@@ -42,6 +42,7 @@ def log_mel(waves: Tensor) -> Tensor:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def mel_filters() -> Tensor:
     """Triangles (64, 257) over the frequencies of the transform, each of area one (Slaney)."""
     edges = _hertz(torch.linspace(_mel(LOWEST), _mel(HIGHEST), CHANNELS + 2, dtype=torch.float64))

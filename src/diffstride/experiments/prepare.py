@@ -11,7 +11,7 @@ from diffstride import models
 from diffstride.data import audio, digits, images
 from diffstride.data import batches as image_batches
 from diffstride.data.images import Images
-from diffstride.data.sources import DataError
+from diffstride.data.sources import DataError, some
 from diffstride.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.training.audio import AudioClassifier
 from diffstride.training.config import Config, ModelConfig
@@ -61,12 +61,17 @@ def build(told: ModelConfig, facts: Facts) -> nn.Module:
 
 def _images(config: Config, known: Facts | None) -> Prepared:
     told = config.data
-    data = _load_images(config)
+    data = _load_images(config, known["classes"] if known else None)
     if known is None:
         mean, std = image_batches.statistics(data.train)
     else:
         _check_classes(list(data.classes), known, told.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
+        if data.size[0] != known["size"][0]:
+            raise DataError(
+                f"{told.path} has images of {data.size[0]} channels, and the run was trained on "
+                f"{known['size'][0]}"
+            )
     facts = {
         "size": data.size,
         "classes": data.classes,
@@ -91,7 +96,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     return Prepared(facts, module, train, test)
 
 
-def _load_images(config: Config) -> Images:
+def _load_images(config: Config, classes: Sequence[str] | None) -> Images:
     told = config.data
     if told.path is None:
         return digits.load(told.limit)
@@ -102,6 +107,7 @@ def _load_images(config: Config) -> Images:
         limit=told.limit,
         skip_corrupt=told.skip_corrupt,
         encoded=told.inception_crop,
+        classes=classes,
     )
 
 
@@ -115,7 +121,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         classes[name] = opened.classes
         for files, found in ((opened.train, train), (opened.test, test)):
             if files is opened.train and told.limit is not None:
-                files = files.select(range(min(told.limit, len(files))))
+                files = some(files, told.limit)
             where = str(Path(path).expanduser().resolve())
             found[name] = audio.load(files, told.cache, where, skip_corrupt=told.skip_corrupt)
     several = bool(told.task)
@@ -134,9 +140,10 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         "std": [std],
         "train": {k: len(v) for k, v in train.items()} if several else len(train[""]),
         "test": {k: len(v) for k, v in test.items()} if several else len(test[""]),
-        "skipped": [
-            name for k in train for recordings in (train[k], test[k]) for name in recordings.skipped
-        ],
+        # Each once: tasks may be of the same recordings.
+        "skipped": list(
+            dict.fromkeys(name for k in train for r in (train[k], test[k]) for name in r.skipped)
+        ),
     }
     torch.manual_seed(config.seed)
     module = AudioClassifier(
@@ -167,7 +174,11 @@ def _tasks(config: Config) -> dict[str, tuple[str, str | None]]:
     tasks = {}
     for text in told.task:
         name, _, rest = text.partition("=")
-        path, _, label = rest.partition(":")
+        path, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "")
+        if Path(rest).expanduser().exists():  # whatever is in its name
+            path, label = rest, ""
+        if name in tasks or hasattr(nn.ModuleDict, name):
+            raise DataError(f"--data.task {text}: {name!r} is taken, give the task another name")
         if not (name.isidentifier() and path):
             raise DataError(
                 f"--data.task must be NAME=PATH or NAME=PATH:LABEL, NAME of letters and digits, "
@@ -182,7 +193,7 @@ def _level(tasks: Mapping[str, audio.Recordings]) -> tuple[float, float]:
     batches = audio.Batches(tasks, 100 * len(tasks), steps=1)
     (batch,) = batches
     values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
-    return values.mean().item(), values.std().item()
+    return values.mean().item(), max(values.std().item(), 1e-3)
 
 
 def _check_classes(

@@ -1,5 +1,6 @@
 """Train, continue, evaluate: what the commands do."""
 
+import json
 import logging
 import os
 import pickle
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from lightning import Trainer
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
@@ -24,11 +26,13 @@ from diffstride.training.runs import Run, RunError, read_rows
 
 def train(config: Config, recipe: str) -> Run:
     """Make a run and train it to its end."""
-    prepared = prepare(config)  # before the folder: what is wrong with data leaves none
+    # All before the folder: what is wrong with data or settings leaves none.
+    prepared = prepare(config)
     run = Run.of(config, recipe)
+    trainer = _trainer(run, config, prepared)
     if is_first_process():
         Run.create(config, recipe, prepared.facts)
-    _fit(run, config, prepared, checkpoint=None)
+    _fit(trainer, prepared, checkpoint=None)
     return run
 
 
@@ -36,8 +40,16 @@ def resume(folder: str | Path) -> Run:
     """Continue a run from its last whole checkpoint."""
     run = Run.open(folder)
     config = run.config
+    known = run.data
     checkpoint = newest_checkpoint(run)
-    _fit(run, config, prepare(config, run.data), checkpoint)
+    prepared = prepare(config, known)
+    for name in ("size", "train", "test"):
+        then, now = known.get(name), json.loads(json.dumps(prepared.facts[name]))
+        if then != now:
+            raise RunError(
+                f"{run.folder} was trained on other data: {name} was {then} and is {now} now"
+            )
+    _fit(_trainer(run, config, prepared), prepared, checkpoint)
     return run
 
 
@@ -47,12 +59,14 @@ def is_first_process() -> bool:
     return all(int(os.environ.get(name, 0)) == 0 for name in names)
 
 
-def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) -> None:
+def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     size = tuple(prepared.facts["size"])
     metrics = Metrics(run.folder / "metrics.csv", size)
     told = config.trainer
+    # A job that is requeued is resumed by whoever requeues it, from a whole epoch.
+    slurm = SLURMEnvironment(auto_requeue=False) if SLURMEnvironment.detect() else None
     with _quiet():
-        trainer = Trainer(
+        return Trainer(
             max_epochs=told.epochs,
             accelerator=told.accelerator,
             devices=told.devices,
@@ -73,10 +87,15 @@ def _fit(run: Run, config: Config, prepared: Prepared, checkpoint: Path | None) 
             num_sanity_val_steps=0,
             deterministic=True,
             use_distributed_sampler=False,  # batches know their part
+            plugins=slurm,
         )
-        prepared.train.epoch = lambda: trainer.current_epoch
-        for batches in (prepared.train, prepared.test):
-            batches.place = lambda: (trainer.global_rank, trainer.world_size)
+
+
+def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
+    prepared.train.epoch = lambda: trainer.current_epoch
+    for batches in (prepared.train, prepared.test):
+        batches.place = lambda: (trainer.global_rank, trainer.world_size)
+    with _quiet():
         try:
             trainer.fit(
                 prepared.module,
@@ -141,8 +160,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def newest_weights(run: Run, best: bool) -> dict[str, Any]:
     """Of the last epoch of a run, or of its best one."""
-    path = run.best_file if best and run.best_file.exists() else newest_checkpoint(run)
-    if path is None:
+    path = run.best_file if best else newest_checkpoint(run)
+    if path is None or not path.exists():
         raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
     weights: dict[str, Any] = read_checkpoint(path)["state_dict"]
     return weights
@@ -164,6 +183,11 @@ def evaluate(
     run = Run.open(folder)
     config = run.config
     if data_path is not None:
+        if config.data.task:
+            raise RunError(
+                f"{folder} is of several tasks, and one --data.path is not enough: evaluate it "
+                f"without"
+            )
         config = replace(config, data=replace(config.data, path=data_path))
     weights = newest_weights(run, best)
     prepared = prepare(config, run.data)

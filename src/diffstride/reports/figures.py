@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from diffstride.reports.table import rows
+from diffstride.reports.table import cutoff, rows
 
 AXIS_NAMES = {1: ("",), 2: ("vertical", "horizontal"), 3: ("depth", "vertical", "horizontal")}
 UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
@@ -37,8 +37,7 @@ def draw_run(folder: Path) -> Path | None:
             last = line[-1]
             label = f"{layer} {name}: {last['input_size']} → {last['output_size']}"
             if i == 0 and (units := UNITS.get(name)):
-                cutoff = facts["sampling_rate"][axis] / (2 * float(last["stride"]))
-                label += f", up to {cutoff:.3g} {units}"
+                label += f", up to {cutoff(last, facts):.3g} {units}"
             left.plot(
                 [int(row["epoch"]) for row in line],
                 [float(row["stride"]) for row in line],

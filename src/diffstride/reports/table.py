@@ -10,14 +10,14 @@ HEADER = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs
 
 
 def compare(folders: Sequence[str | Path]) -> str:
-    """A line a run: accuracy after the last epoch, strides of the first site, cost.
+    """A line a run: accuracy after the last epoch, strides of the first site, cost, time.
 
     Of a network for several tasks the mean accuracy, and a line a task. Cut-offs are the highest
     frequencies that the first site lets pass whole: of spectrograms in Hz along time, and in cycles
     per channel along frequency.
 
     Raises:
-        ValueError: for a folder that is no run, or one that has not finished an epoch.
+        ValueError: for a folder that is no run.
     """
     lines: list[tuple[str, ...]] = [HEADER]
     for folder in map(Path, folders):
@@ -35,17 +35,21 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text())
         facts = json.loads((folder / "data.json").read_text())
-        last = rows(folder / "metrics.csv")[-1]
-        times = rows(folder / "times.csv")
-    except (OSError, ValueError, IndexError) as error:
-        raise ValueError(f"{folder} is no run with an epoch to show: {error}") from error
+        downsampling = config["model"]["downsampling"]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
+        raise ValueError(f"{folder} is no run: {error}") from error
+    name = folder.resolve().name
+    if not (folder / "times.csv").exists():
+        return [(name, downsampling, "no epoch yet", *[""] * 4)]
+    last = rows(folder / "metrics.csv")[-1]
+    times = rows(folder / "times.csv")
     strides = _first_strides(rows(folder / "strides.csv"))
     first = (
-        folder.name,
-        config["model"]["downsampling"],
+        name,
+        downsampling,
         f"{float(last['test_accuracy']):.1%}",
-        " × ".join(f"{s:.2f}" for s in strides) or "–",
-        _cutoffs(strides, facts) or "–",
+        " × ".join(f"{float(row['stride']):.2f}" for row in strides) or "–",
+        " × ".join(f"{cutoff(row, facts):.4g}" for row in strides if "axes" in facts) or "–",
         f"{float(last['mmacs']):.1f}",
         f"{sum(float(row['seconds']) for row in times) / 60:.1f}",
     )
@@ -59,16 +63,17 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def _first_strides(strides: list[dict[str, str]]) -> list[float]:
-    """Of the first site, at the end."""
+def _first_strides(strides: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows of the first site at the end, one an axis."""
     own = [row for row in strides if row["layer"] == strides[0]["layer"]]
-    return [float(row["stride"]) for row in own if row["epoch"] == own[-1]["epoch"]]
+    return [row for row in own if row["epoch"] == own[-1]["epoch"]]
 
 
-def _cutoffs(strides: list[float], facts: dict[str, Any]) -> str:
-    rates = facts.get("sampling_rate", ())
-    found = [rate / (2 * stride) for rate, stride in zip(rates, strides, strict=False)]
-    return " × ".join(f"{value:.4g}" for value in found)
+def cutoff(row: dict[str, str], facts: dict[str, Any]) -> float:
+    """The highest frequency that a site lets pass whole along an axis, in the unit of the data."""
+    axis = int(row["axis"])
+    part = int(row["input_size"]) / facts["size"][1 + axis]  # what sites before it have left
+    return float(part * facts["sampling_rate"][axis] / (2 * float(row["stride"])))
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -121,7 +121,12 @@ def convert(
             stacklevel=2,
         )
         return converted, ConversionReport((), 0, 0)
-    uses = find_grids(converted, example_input, sites)
+    uses = [
+        (name, read, made)
+        for name, read, made in find_grids(converted, example_input, sites)
+        # A pooling over everything, whatever it calls its stride, stays one.
+        if CONVERTED[type(sites[name])][0] == "conv" or any(n > 1 for n in made.size)
+    ]
     together = _groups(uses, groups)
     before = {name: tuple(made.size) for name, _, made in uses}
     descriptions = {name: _describe(sites[name]) for name in before}

@@ -49,9 +49,9 @@ class AudioClassifier(Classifier):
         losses = []
         for i, (name, (_, labels)) in enumerate(batch.items()):
             part = torch.split(scores[name], sizes)[i]
-            loss = self._loss(part, labels).mean()
-            self.count("train", loss, part, labels, name)
-            losses.append(loss)
+            loss = self._loss(part, labels)
+            self.count("train", loss.sum(), part, labels, name)
+            losses.append(loss.mean())
         return self.regularised(torch.stack(losses).mean())
 
     def on_validation_epoch_start(self) -> None:
@@ -81,5 +81,5 @@ class AudioClassifier(Classifier):
             if shared:  # each process counts its part
                 part = slice(distributed.get_rank(), None, distributed.get_world_size())
                 scores, labels = scores[part], labels[part]
-            if len(labels):
-                self.count("test", F.cross_entropy(scores, labels), scores, labels, name)
+            loss = F.cross_entropy(scores, labels, reduction="sum")
+            self.count("test", loss, scores, labels, name)

@@ -1,6 +1,8 @@
 """What happens around training: strides are followed, metrics written, checkpoints kept."""
 
 import math
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,10 @@ class Metrics(Callback):
         if trainer.is_global_zero:
             write_rows(self.path, self.rows)
             write_rows(self.path.with_name("times.csv"), self.times)
-            print(self.line(row, pl_module.model), flush=True)
+            try:
+                print(self.line(row, pl_module.model), flush=True)
+            except BrokenPipeError:  # nobody reads any more: train on
+                sys.stdout = Path(os.devnull).open("w")
 
     @staticmethod
     def line(row: dict[str, Any], model: nn.Module) -> str:

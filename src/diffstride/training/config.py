@@ -165,6 +165,9 @@ class Config:
             "optim.weight_decay": self.optim.weight_decay,
             "data.crop_padding": self.data.crop_padding,
             "data.mixup": self.data.mixup,
+            "optim.momentum": self.optim.momentum,
+            "optim.warmup_steps": self.optim.warmup_steps,
+            "model.smoothness": self.model.smoothness,
             "stride_penalty": self.stride_penalty,
         }
         for name, amount in amounts.items():
@@ -175,7 +178,18 @@ class Config:
                 f"--optim.milestones must be parts of the run from 0 to 1, got "
                 f"{' '.join(map(str, self.optim.milestones))}"
             )
+        if not 0 <= self.optim.label_smoothing <= 1:
+            raise ValueError(
+                f"--optim.label_smoothing must be from 0 to 1, got {self.optim.label_smoothing}"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
         told = self.data
+        if len(told.task) * processes > told.batch_size:
+            raise ValueError(
+                f"--data.batch_size must be at least {len(told.task) * processes}, one example for "
+                f"each of {len(told.task)} tasks and {processes} processes, got {told.batch_size}"
+            )
         if told.kind == "audio":
             of_images = (told.image_size, told.crop_padding, told.flip, told.inception_crop)
             if any(of_images) or told.mixup:

@@ -46,9 +46,8 @@ class Classifier(LightningModule):
         loss = self._loss(scores, labels)
         if share is not None:
             loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
-        loss = loss.mean()
-        self.count("train", loss, scores, labels)
-        return self.regularised(loss)
+        self.count("train", loss.sum(), scores, labels)
+        return self.regularised(loss.mean())
 
     def regularised(self, loss: Tensor) -> Tensor:
         """The loss with what the config makes strides cost."""
@@ -77,18 +76,22 @@ class Classifier(LightningModule):
     def validation_step(self, batch: Any, step: int) -> None:
         images, labels = batch
         scores = self(images)
-        if len(labels):  # a process may have no part in the last batch
-            self.count("test", F.cross_entropy(scores, labels), scores, labels)
+        loss = F.cross_entropy(scores, labels, reduction="sum")
+        self.count("test", loss, scores, labels)
 
     def count(
         self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str = ""
     ) -> None:
-        """Add up, precisely: the mean must not depend on how batches are shared out."""
+        """Add up, precisely: the mean must not depend on how batches are shared out.
+
+        Every process counts, also one that has no part in a batch: all must know of the same.
+        ``loss`` is the sum over examples.
+        """
         n = len(labels)
         ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
         precise = wide(loss.device)
         numbers = torch.stack([ranked[:, 0].sum(), ranked.any(1).sum(), labels.new_tensor(n)])
-        counts = torch.cat([loss.detach().to(precise)[None] * n, numbers.to(precise)])
+        counts = torch.cat([loss.detach().to(precise)[None], numbers.to(precise)])
         key = f"{split}/{task}"
         self.sums[key] = self.sums.get(key, torch.zeros_like(counts)) + counts
 

@@ -1,5 +1,6 @@
 """The folder of a run: everything that is known of it, written so that it is never half there."""
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -10,11 +11,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from diffstride.training.config import Config
 
 T = TypeVar("T")
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 class RunError(ValueError):
@@ -110,8 +113,8 @@ class Run:
             found = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise RunError(f"{path} can't be read: {error}") from error
-        if not isinstance(found, dict):
-            raise RunError(f"{path} must be a mapping of names to values")
+        if not isinstance(found, dict) or not {"size", "classes", "mean", "std"} <= set(found):
+            raise RunError(f"{path} must have size, classes, mean and std")
         return found
 
     @property
@@ -159,11 +162,38 @@ def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
         raise ValueError(f"unknown names {', '.join(prefix + name for name in unknown)}")
     made = {}
     for name, value in values.items():
-        if dataclasses.is_dataclass(hints[name]):
-            made[name] = _build(hints[name], value or {}, f"{prefix}{name}.")
+        if not dataclasses.is_dataclass(hints[name]):
+            made[name] = _value(value, hints[name], f"{prefix}{name}")
+        elif isinstance(value, dict):
+            made[name] = _build(hints[name], value, f"{prefix}{name}.")
         else:
-            made[name] = tuple(value) if isinstance(value, list) else value
+            raise ValueError(f"{prefix}{name} must have settings of its own, got {value!r}")
     return kind(**made)
+
+
+def _value(value: Any, hint: Any, name: str) -> Any:
+    """A value of a config, if it is one that its type allows."""
+    kind, choices = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        if value in choices:
+            return value
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+    if kind in (Union, UnionType):
+        if value is None:
+            return None
+        (hint,) = (choice for choice in choices if choice is not NoneType)
+        return _value(value, hint, name)
+    if kind is tuple:
+        if isinstance(value, list):
+            return tuple(_value(item, choices[0], name) for item in value)
+        raise ValueError(f"{name} must be a list, got {value!r}")
+    if hint is float and not isinstance(value, bool):
+        # YAML takes 1e-3, without a point, for a word.
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    if type(value) is hint:
+        return value
+    raise ValueError(f"{name} must be {WORDS[hint]}, got {value!r}")
 
 
 def environment(config: Config) -> dict[str, Any]:
