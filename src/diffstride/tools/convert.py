@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from diffstride.core import arguments
 from diffstride.layers import DiffStride1d, DiffStride2d, DiffStride3d
@@ -125,7 +126,7 @@ def convert(
         (name, read, made)
         for name, read, made in find_grids(converted, example_input, sites)
         # A pooling over everything, whatever it calls its stride, stays one.
-        if CONVERTED[type(sites[name])][0] == "conv" or any(n > 1 for n in made.size)
+        if isinstance(sites[name], _ConvNd) or any(n > 1 for n in made.size)
     ]
     together = _groups(uses, groups)
     before = {name: tuple(made.size) for name, _, made in uses}
@@ -154,6 +155,11 @@ def convert(
     return converted, report
 
 
+def _base(module: nn.Module) -> type[nn.Module] | None:
+    """The class of torch that a layer is of, if it is one that can be converted."""
+    return next((kind for kind in type(module).__mro__ if kind in CONVERTED), None)
+
+
 def _strides(module: Any, axes: int) -> tuple[int, ...]:
     stride = module.stride
     return tuple(stride) if isinstance(stride, tuple | list) else (stride,) * axes
@@ -175,10 +181,16 @@ def _sites(
                     f"learned: leave it out with exclude=[{name!r}], and convert what comes after "
                     f"the last of them, or nothing that meets its output"
                 )
-        if type(module) not in CONVERTED:
+        base = _base(module)
+        if base is None:
             continue
-        kind, axes, _ = CONVERTED[type(module)]
+        kind, axes, _ = CONVERTED[base]
         if kind in kinds and max(_strides(module, axes)) > 1:
+            if type(module).forward is not base.forward:
+                raise ValueError(
+                    f"{name} is a {type(module).__name__}, which does more than a {base.__name__}: "
+                    f"leave it out with exclude=[{name!r}]"
+                )
             if getattr(module, "return_indices", False):
                 raise ValueError(
                     f"{name} returns indices, which say nothing after downsampling: leave it out "
@@ -233,7 +245,9 @@ def _convert_group(
     shape: Any = None
     for name in names:
         module = model.get_submodule(name)
-        kind, axes, made = CONVERTED[type(module)]
+        base = _base(module)
+        assert base is not None
+        kind, axes, made = CONVERTED[base]
         own = _strides(module, axes)
         read = next(read for use, read, _ in uses if use == name).found()
         taken = _taken(module, axes) if kind == "conv" or pooling == "keep" else (0,) * axes
@@ -323,8 +337,9 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _describe(module: nn.Module) -> str:
-    _, axes, _ = CONVERTED[type(module)]
-    strides = _strides(module, axes)
+    base = _base(module)
+    assert base is not None
+    strides = _strides(module, CONVERTED[base][1])
     stride = str(strides[0]) if len(set(strides)) == 1 else "×".join(map(str, strides))
     return f"{type(module).__name__}, stride {stride}"
 
