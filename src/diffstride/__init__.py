@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralPool3d as SpectralPool3d
     from diffstride.tools import convert as convert
     from diffstride.tools import cost as cost
+    from diffstride.tools import freeze as freeze
     from diffstride.tools import parameter_groups as parameter_groups
     from diffstride.tools import soft_macs as soft_macs
     from diffstride.tools import stride_penalty as stride_penalty
@@ -27,7 +28,15 @@ __version__ = "0.1.0"
 _LAYERS = [
     f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in (1, 2, 3)
 ]
-_TOOLS = ["convert", "cost", "parameter_groups", "soft_macs", "stride_penalty", "stride_table"]
+_TOOLS = [
+    "convert",
+    "cost",
+    "freeze",
+    "parameter_groups",
+    "soft_macs",
+    "stride_penalty",
+    "stride_table",
+]
 _HOMES = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
     **{name: ("diffstride.tools", name) for name in _TOOLS},

@@ -21,7 +21,13 @@ class Converted(nn.Module):
     sizes: tuple[Sequence[int], Sequence[int]] | None = None
     """Before and after ``downsample`` in the last pass, for layers that follow this one."""
 
+    downsample_first = False
+    """Whether the order is the other one, which for some layers gives the same for less."""
+
     def forward(self, x: Tensor) -> Tensor:
+        if self.downsample_first:
+            found: Tensor = super().forward(self.downsample(x))
+            return found
         before = super().forward(x)
         after: Tensor = self.downsample(before)
         axes = x.ndim - 2
@@ -41,9 +47,21 @@ class Following(nn.Module):
     same frequencies. It learns for both.
     """
 
-    def __init__(self, leader: Converted) -> None:
+    def __init__(self, leader: Converted, ratio: Sequence[float]) -> None:
         super().__init__()
         self._leader = [leader]  # in a list: it is a part of the network elsewhere already
+        self.ratio = tuple(ratio)
+        """Of the strides that both had before they were learned."""
+
+    @property
+    def whole_strides(self) -> tuple[int, ...]:
+        """The strides next to what was learned that both layers could have had from the start."""
+        (leader,) = self._leader
+        assert isinstance(leader.downsample, DiffStrideNd)
+        learned = leader.downsample.strides
+        return tuple(
+            max(1, round(max(1, round(s)) * r)) for s, r in zip(learned, self.ratio, strict=True)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         (leader,) = self._leader
@@ -51,7 +69,7 @@ class Following(nn.Module):
         assert isinstance(layer, DiffStrideNd)
         assert leader.sizes is not None
         before, after = leader.sizes
-        size = x.shape[-layer.axes :]
+        size = tuple(x.shape[-layer.axes :])
         larger = [n / m for n, m in zip(size, before, strict=True)]
         stride = layer.in_range().expand(layer.axes)
         stride = (stride * stride.new_tensor(larger)).clamp(min=1)

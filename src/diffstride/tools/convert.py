@@ -269,7 +269,7 @@ def _convert_group(
             # The same size in, so the same size out: one layer serves both.
             site.downsample = leader.downsample
         else:
-            site.downsample = Following(leader)
+            site.downsample = Following(leader, [a / b for a, b in zip(own, shape[2], strict=True)])
         site.train(model.training)
 
 
