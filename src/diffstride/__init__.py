@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralPool3d as SpectralPool3d
     from diffstride.tools import convert as convert
     from diffstride.tools import cost as cost
+    from diffstride.tools import export_onnx as export_onnx
     from diffstride.tools import freeze as freeze
     from diffstride.tools import parameter_groups as parameter_groups
     from diffstride.tools import soft_macs as soft_macs
@@ -31,6 +32,7 @@ _LAYERS = [
 _TOOLS = [
     "convert",
     "cost",
+    "export_onnx",
     "freeze",
     "parameter_groups",
     "soft_macs",

@@ -5,6 +5,7 @@ from diffstride.tools.convert import convert as convert
 from diffstride.tools.cost import Cost as Cost
 from diffstride.tools.cost import cost as cost
 from diffstride.tools.cost import soft_macs as soft_macs
+from diffstride.tools.export import export_onnx as export_onnx
 from diffstride.tools.freeze import freeze as freeze
 from diffstride.tools.optim import parameter_groups as parameter_groups
 from diffstride.tools.penalty import stride_penalty as stride_penalty
