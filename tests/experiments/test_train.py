@@ -238,7 +238,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     [(["--stride_penalty", "5"], "stride_penalty"), (["--macs_budget", "2"], "mmacs")],
 )
 def test_regularisers_make_strides_larger(options, better):
-    common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "30"]
+    common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "200"]
     assert main(["train", "digits", *common, "--name", "free"]) == 0
     assert main(["train", "digits", *common, "--name", "held", *options]) == 0
     free, held = (
