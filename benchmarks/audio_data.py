@@ -17,8 +17,9 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.data.audio import Batches, Recordings
+from diffstride.data.audio import Recordings
 from diffstride.data.spectrogram import LogMel
+from diffstride.data.windows import Batches
 from diffstride.experiments.recipes import RECIPES
 from diffstride.training.audio import AudioClassifier
 

@@ -401,6 +401,27 @@ def test_a_bar_shows_loss_accuracy_and_strides(monkeypatch, capsys):
     assert all(word in bars[-1] for word in ("loss", "accuracy", "strides"))
 
 
+def test_a_full_disk_loses_nothing_and_leaves_no_rubbish(monkeypatch, capsys):
+    """When the second epoch is written; room is made, and the run goes on."""
+    words = ["train", "digits", *TINY, "--trainer.epochs", "2"]
+    assert main([*words, "--name", "whole"]) == 0
+    replace = Path.replace
+
+    def full(path, target):
+        if Path(target).name == "epoch-00002.ckpt":
+            raise OSError(28, "No space left on device")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert main([*words, "--name", "a"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    names = sorted(path.name for path in Path("runs/a/checkpoints").iterdir())
+    assert names == ["best.ckpt", "epoch-00001.ckpt"]
+    monkeypatch.setattr(Path, "replace", replace)
+    assert main(["resume", "runs/a"]) == 0
+    assert Path("runs/a/metrics.csv").read_text() == Path("runs/whole/metrics.csv").read_text()
+
+
 def test_a_finished_run_can_be_resumed_to_no_effect(capsys):
     assert main(["train", "digits", *TINY, "--trainer.epochs", "1", "--name", "a"]) == 0
     before = {path.name: path.read_bytes() for path in Path("runs/a").glob("*.csv")}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from diffstride import models
-from diffstride.data import audio, digits, images
+from diffstride.data import audio, digits, images, windows
 from diffstride.data import batches as image_batches
 from diffstride.data.images import Images
 from diffstride.data.sources import DataError, some
@@ -26,8 +26,8 @@ class Prepared(NamedTuple):
 
     facts: Facts
     module: Classifier
-    train: image_batches.Batches | audio.Batches
-    test: image_batches.Batches | audio.Evaluation
+    train: image_batches.Batches | windows.Batches
+    test: image_batches.Batches | windows.Evaluation
 
 
 def prepare(config: Config, known: Facts | None = None) -> Prepared:
@@ -157,8 +157,8 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     return Prepared(
         facts,
         module,
-        audio.Batches(train, told.batch_size, steps=config.trainer.steps, seed=config.seed),
-        audio.Evaluation(test, told.batch_size),
+        windows.Batches(train, told.batch_size, steps=config.trainer.steps, seed=config.seed),
+        windows.Evaluation(test, told.batch_size),
     )
 
 
@@ -190,7 +190,7 @@ def _tasks(config: Config) -> dict[str, tuple[str, str | None]]:
 
 def _level(tasks: Mapping[str, audio.Recordings]) -> tuple[float, float]:
     """The mean and standard deviation of spectrograms, from some windows of every task."""
-    batches = audio.Batches(tasks, 100 * len(tasks), steps=1)
+    batches = windows.Batches(tasks, 100 * len(tasks), steps=1)
     (batch,) = batches
     values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
     return values.mean().item(), max(values.std().item(), 1e-3)

@@ -18,7 +18,7 @@ class Converted(nn.Module):
     """
 
     downsample: nn.Module
-    sizes: tuple[Sequence[int], Sequence[int]] | None = None
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """Before and after ``downsample`` in the last pass, for layers that follow this one."""
 
     downsample_first = False
@@ -30,8 +30,7 @@ class Converted(nn.Module):
             return found
         before = super().forward(x)
         after: Tensor = self.downsample(before)
-        axes = x.ndim - 2
-        self.sizes = tuple(before.shape[-axes:]), tuple(after.shape[-axes:])
+        self.shapes = tuple(before.shape), tuple(after.shape)
         return after
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -67,8 +66,8 @@ class Following(nn.Module):
         (leader,) = self._leader
         layer = leader.downsample
         assert isinstance(layer, DiffStrideNd)
-        assert leader.sizes is not None
-        before, after = leader.sizes
+        assert leader.shapes is not None
+        before, after = (shape[-layer.axes :] for shape in leader.shapes)
         size = tuple(x.shape[-layer.axes :])
         larger = [n / m for n, m in zip(size, before, strict=True)]
         stride = layer.in_range().expand(layer.axes)
@@ -83,11 +82,11 @@ class Following(nn.Module):
             convention=layer.convention,
             path=layer.path,
         )
-        if kept == tuple(after):
+        if kept == after:
             return y
         # A branch that is smaller already: no stride makes it larger.
         mode = ("linear", "bilinear", "trilinear")[layer.axes - 1]
-        return F.interpolate(y, tuple(after), mode=mode)
+        return F.interpolate(y, after, mode=mode)
 
 
 class ConvertedConv1d(Converted, nn.Conv1d): ...

@@ -150,16 +150,19 @@ class Checkpoints(Callback):
         # Comes after Metrics in the list of callbacks, so that its last line is in the file.
         self.run.checkpoints.mkdir(parents=True, exist_ok=True)
         part = self.run.checkpoints / ".part"
-        trainer.save_checkpoint(part)
-        if not trainer.is_global_zero:
-            return
+        try:
+            trainer.save_checkpoint(part)
+            if not trainer.is_global_zero:
+                return
+            content = part.read_bytes()
+        finally:
+            if trainer.is_global_zero:
+                part.unlink(missing_ok=True)
         epoch = trainer.current_epoch + 1
-        content = part.read_bytes()
         write(self.run.checkpoints / f"epoch-{epoch:05}.ckpt", content)
         accuracies = [row["test_accuracy"] for row in self.metrics.rows]
         if accuracies[-1] >= max(accuracies):
             write(self.run.best_file, content)
-        part.unlink()
         for old in self.run.checkpoint_files()[2:]:
             old.unlink()
 
