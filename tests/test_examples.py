@@ -43,10 +43,26 @@ def test_poor_initial_strides_move_at_the_learning_rate_of_the_weights():
         assert sum(step > 0.001 for step in moved) >= 4, line
 
 
-def test_digits_refuses_a_wrong_number_of_epochs():
-    result = run(EXAMPLES / "digits.py", "--epochs", 0)
+@pytest.mark.parametrize("name", ["digits.py", "convert.py"])
+def test_a_wrong_number_of_epochs_is_refused(name):
+    result = run(EXAMPLES / name, "--epochs", 0)
     assert result.returncode == 2
     assert "--epochs must be at least 1, got 0" in result.stderr
+
+
+def test_a_converted_network_keeps_what_it_knew():
+    """With fewer epochs before it than the example itself."""
+    result = run(EXAMPLES / "convert.py", "--epochs", 4)
+    assert result.returncode == 0, result.stderr
+    found = dict(re.findall(r"^(\S.*?) +([\d.]+)%$", result.stdout, re.MULTILINE))
+    before, converted, later, frozen = (
+        float(found[name]) for name in ("strided", "converted", "one epoch later", "frozen")
+    )
+    assert before > 97
+    assert converted >= 0.8 * before
+    assert later >= before - 1
+    assert frozen == later
+    assert "MACs before" in result.stdout
 
 
 @pytest.mark.parametrize("axis", ["vertical", "horizontal"])

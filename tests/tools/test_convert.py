@@ -89,7 +89,9 @@ MODELS = {
     ),
     "transformers EfficientNet": (
         lambda: transformers.EfficientNetModel(
-            transformers.EfficientNetConfig(width_coefficient=0.5, hidden_dim=640)
+            transformers.EfficientNetConfig(
+                width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=640
+            )
         ),
         2,
     ),
@@ -169,8 +171,7 @@ def test_branches_of_a_block_share_one_layer():
     for name in (
         "transformers ResNet",
         "transformers RegNet",
-        "monai ResNet 2d",
-        "monai ResNet 3d",
+        *(f"monai ResNet {d}d" for d in (1, 2, 3)),
     ):
         make, dims = MODELS[name]
         converted, report = convert(make(), example(dims))
@@ -336,6 +337,14 @@ class Custom(nn.Conv2d):
 def test_what_can_not_be_done_is_refused_with_a_reason(make, options, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         convert(make(), example(2), **options)
+
+
+def test_an_example_that_shrinks_to_nothing_is_refused():
+    model = MODELS["monai ResNet 2d"][0]()
+    with pytest.raises(ValueError, match=r"example_input is too small: layer\d.* makes 1×1 of 2×2"):
+        convert(model, torch.rand(2, 3, 16, 16))
+    with pytest.raises(ValueError, match=r"too small: 0 makes 1×8 of 2×8, .* exclude=\['0'\]"):
+        convert(nn.Sequential(nn.MaxPool2d((2, 1))), torch.rand(1, 3, 2, 8))
 
 
 def test_groups_may_be_larger_than_they_must():

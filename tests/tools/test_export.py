@@ -19,11 +19,7 @@ def operations(path):
     return {node.op_type for node in onnx.load(path).graph.node}
 
 
-# One of each kind: the exporter takes its time.
-KINDS = ("two branches", "transformers ResNet", "transformers ConvNeXt", "monai DenseNet 3d")
-
-
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_network_is_converted_trained_frozen_and_exported(name, tmp_path):
     make, dims = MODELS[name]
     torch.manual_seed(0)

@@ -1,5 +1,6 @@
 """A frozen network computes the same with constants."""
 
+import copy
 import warnings
 
 import pytest
@@ -13,9 +14,11 @@ from diffstride import (
     DiffStrideConv2d,
     SpectralPool2d,
     convert,
+    cost,
     freeze,
     models,
 )
+from diffstride.layers.converted import CONVERTED
 from diffstride.layers.frozen import Frozen, Subsample
 from tests.tools.test_convert import MODELS, TwoBranches, example, tensor
 
@@ -101,6 +104,99 @@ def test_convolutions_of_single_samples_come_after():
     assert freeze(DiffStrideConv2d(3, 4, 1), (3, 32, 32))[0].size == (32, 32)
 
 
+@pytest.mark.parametrize(
+    ("convolution", "stride", "size"),
+    [
+        (nn.Conv1d(32, 64, 5, padding=2), 4.3, (61,)),
+        (nn.Conv1d(32, 64, 5), 4.3, (60,)),
+        (nn.Conv2d(32, 64, 3, padding=1), (3.2, 2.7), (32, 31)),
+        (nn.Conv2d(32, 64, 3, padding=1), (1.0, 3.7), (16, 31)),
+        (nn.Conv2d(32, 64, 3, padding=(0, 1), bias=False), 3.2, (23, 24)),
+        (nn.Conv2d(32, 64, (3, 1), padding=(1, 0)), 2.5, (23, 24)),
+        (nn.Conv2d(32, 128, 3, padding=2, dilation=2), 4.0, (32, 32)),
+        (nn.Conv2d(32, 128, 3, padding=1, groups=2), 4.0, (32, 32)),
+        (nn.Conv2d(32, 64, (4, 2), padding="same"), 3.0, (32, 30)),
+        (nn.Conv2d(32, 64, 3, padding="valid"), 3.0, (32, 30)),
+        (nn.Conv2d(32, 64, 3, padding=1, padding_mode="circular"), 3.0, (24, 32)),
+        (nn.Conv2d(32, 64, 3, padding=1, padding_mode="reflect"), 3.0, (24, 32)),
+        (nn.Conv2d(32, 64, 3, padding=2, padding_mode="replicate"), (1.0, 9.0), (12, 80)),
+        (nn.Conv3d(16, 64, 3, padding=1), 2.6, (16, 13, 15)),
+    ],
+)
+@pytest.mark.parametrize("form", ["apart", "converted"])
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_convolutions_read_what_is_downsampled_already(convolution, stride, size, form):
+    """Whatever they pad and however far they reach: fewer outputs, the same numbers."""
+    kind = (DiffStride1d, DiffStride2d, DiffStride3d)[len(size) - 1]
+    layer = kind(stride, smoothness=0.25, norm="forward", convention="symmetric")
+    plain = copy.deepcopy(convolution)
+    if form == "apart":
+        model = nn.Sequential(plain, layer)
+    else:
+        plain.__class__ = CONVERTED[type(plain)][2]
+        plain.downsample = layer
+        model = nn.Sequential(plain)
+    model = model.double().eval()
+    x = torch.randn(2, plain.in_channels, *size, dtype=torch.float64)
+    expected = model(x)
+    frozen = freeze(model, x.shape[1:])
+    torch.testing.assert_close(frozen(x), expected, atol=1e-10, rtol=1e-10)
+    first = frozen[0]
+    read = first[0] if form == "apart" else first.downsample
+    assert isinstance(read, Frozen)
+    assert read.size == size
+    assert cost(frozen, x.shape[1:]).macs < cost(model, x.shape[1:]).macs
+    assert torch.equal(model(x), expected)
+
+
+class Twice(nn.Module):
+    """Uses what its convolution makes once more after downsampling it, in one of these ways."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.convolution = nn.Conv2d(32, 32, 3, padding=1)
+        self.downsample = DiffStride2d(4.0, smoothness=0.25)
+        self.how = how
+
+    def forward(self, x):
+        y = self.convolution(x)
+        if self.how == "shape":
+            assert y.shape[0] == len(x)
+            return self.downsample(y)
+        if self.how == "in place":
+            return self.downsample(y.relu_())
+        if self.how == "function":
+            return self.downsample(y) + y.mean()
+        if self.how == "output":
+            return self.downsample(y), y
+        if self.how == "layer":
+            return self.downsample(y) + self.downsample(y)
+        return self.downsample(y) + self.downsample(self.convolution(-x))
+
+
+@pytest.mark.parametrize("how", ["shape", "in place", "function", "output", "layer", "again"])
+def test_what_is_used_elsewhere_is_computed_whole(how):
+    model = Twice(how).eval()
+    x = torch.randn(2, 32, 32, 32)
+    frozen = freeze(model, x.shape[1:])
+    found, expected = frozen(x), model(x)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    assert isinstance(frozen.convolution, nn.Sequential) == (how == "shape")
+
+
+def test_one_layer_for_two_branches():
+    """It passes what a convolution has downsampled already, and downsamples the shortcut."""
+    model = models.create("resnet18", num_classes=3, width=0.5, smoothness=0.25).eval()
+    frozen = freeze(model, (3, 32, 32))
+    block = frozen.stages[3][0]
+    assert isinstance(block.conv1[0], Frozen)
+    assert block.downsample.done_before
+    x = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(frozen(x), model(x), atol=1e-5, rtol=1e-4)
+    assert cost(frozen, (3, 32, 32)).macs < cost(model, (3, 32, 32)).macs
+
+
 def test_whole_strides_give_the_plain_strided_network():
     """Started at its own strides, a converted network rounds back to the one it was."""
     for name in ("transformers ResNet", "monai DenseNet 3d", "sequential", "two branches"):
@@ -118,11 +214,14 @@ def test_whole_strides_give_the_plain_strided_network():
 
 
 def test_frozen_networks_compile_whole():
-    model = unsettled(models.create("resnet18", num_classes=3, width=0.0625, smoothness=2.0))
+    model = unsettled(models.create("resnet18", num_classes=3, width=0.0625, smoothness=1.0))
     frozen = freeze(model, (3, 32, 32))
-    exported = torch.export.export(frozen, (torch.rand(2, 3, 32, 32),))
     x = torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(exported.module()(x), model(x), atol=1e-4, rtol=1e-3)
+    exported = torch.export.export(frozen, (torch.rand(2, 3, 32, 32),))
+    compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        for found in (exported.module()(x), compiled(x)):
+            torch.testing.assert_close(found, model(x), atol=1e-4, rtol=1e-3)
 
 
 def test_what_can_not_be_frozen_is_said():

@@ -53,21 +53,23 @@ class Following(nn.Module):
         """Of the strides that both had before they were learned."""
 
     @property
+    def leader(self) -> Converted:
+        return self._leader[0]
+
+    @property
     def whole_strides(self) -> tuple[int, ...]:
         """The strides next to what was learned that both layers could have had from the start."""
-        (leader,) = self._leader
-        assert isinstance(leader.downsample, DiffStrideNd)
-        learned = leader.downsample.strides
+        assert isinstance(self.leader.downsample, DiffStrideNd)
+        learned = self.leader.downsample.strides
         return tuple(
             max(1, round(max(1, round(s)) * r)) for s, r in zip(learned, self.ratio, strict=True)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        (leader,) = self._leader
-        layer = leader.downsample
+        layer = self.leader.downsample
         assert isinstance(layer, DiffStrideNd)
-        assert leader.shapes is not None
-        before, after = (shape[-layer.axes :] for shape in leader.shapes)
+        assert self.leader.shapes is not None
+        before, after = (shape[-layer.axes :] for shape in self.leader.shapes)
         size = tuple(x.shape[-layer.axes :])
         larger = [n / m for n, m in zip(size, before, strict=True)]
         stride = layer.in_range().expand(layer.axes)

@@ -1,6 +1,8 @@
 """Functions over any tree of modules."""
 
-from diffstride.tools.convert import ConversionReport as ConversionReport
+from diffstride.tools.budget import fit_budget as fit_budget
+from diffstride.tools.budget import least_macs as least_macs
+from diffstride.tools.conversion import ConversionReport as ConversionReport
 from diffstride.tools.convert import convert as convert
 from diffstride.tools.cost import Cost as Cost
 from diffstride.tools.cost import cost as cost

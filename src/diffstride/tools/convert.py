@@ -5,7 +5,6 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
@@ -16,53 +15,13 @@ from torch.nn.modules.conv import _ConvNd
 from diffstride.core import arguments
 from diffstride.layers import DiffStride1d, DiffStride2d, DiffStride3d
 from diffstride.layers.converted import CONVERTED, Converted, ConvertedIdentity, Following
+from diffstride.tools.conversion import ConversionReport, ConvertedSite
 from diffstride.tools.cost import cost
 from diffstride.tools.meetings import Grid, find_grids
 
 KINDS = ("conv", "maxpool", "avgpool")
 POOLINGS = ("keep", "replace")
 LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
-
-
-@dataclass(frozen=True)
-class ConvertedSite:
-    """One layer that was converted."""
-
-    name: str
-    before: str
-    """What it was: its class and stride."""
-    after: str
-    """What comes after it now."""
-    group: int
-    """Sites of one group make one size."""
-    size_before: tuple[int, ...]
-    size_after: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ConversionReport:
-    """What was changed; prints as a table."""
-
-    sites: tuple[ConvertedSite, ...]
-    macs_before: int
-    macs_after: int
-
-    def __str__(self) -> str:
-        if not self.sites:
-            return "nothing was converted"
-        lines: list[tuple[str, ...]] = [
-            ("site", "before", "now followed by", "group", "size before", "size now")
-        ]
-        for site in self.sites:
-            sizes = (" × ".join(map(str, s)) for s in (site.size_before, site.size_after))
-            lines.append((site.name, site.before, site.after, str(site.group), *sizes))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
-        return "\n".join([*text, macs])
 
 
 def convert(
@@ -109,7 +68,7 @@ def convert(
     site  before               now followed by     group  size before  size now
     0     Conv2d, stride 2     DiffStride2d(2, 2)  1      16 × 16      18 × 18
     2     MaxPool2d, stride 2  DiffStride2d(2, 2)  2      8 × 8        10 × 10
-    0.0553 M MACs before, 0.3371 M now
+    0.0553 M MACs before, 0.4883 M now
     """
     arguments.check_choice(pooling, POOLINGS, "pooling")
     for kind in kinds:
@@ -128,6 +87,7 @@ def convert(
         # A pooling over everything, whatever it calls its stride, stays one.
         if isinstance(sites[name], _ConvNd) or any(n > 1 for n in made.size)
     ]
+    _check_sizes(uses, sites)
     together = _groups(uses, groups)
     before = {name: tuple(made.size) for name, _, made in uses}
     descriptions = {name: _describe(sites[name]) for name in before}
@@ -198,6 +158,18 @@ def _sites(
                 )
             found[name] = module
     return found
+
+
+def _check_sizes(uses: list[tuple[str, Grid, Grid]], sites: dict[str, nn.Module]) -> None:
+    """Raise a ValueError where a site makes a single sample: that could be of any size."""
+    for name, read, made in uses:
+        strides = _strides(sites[name], len(made.size))
+        if any(m == 1 and s > 1 for m, s in zip(made.size, strides, strict=True)):
+            raise ValueError(
+                f"example_input is too small: {name} makes {'×'.join(map(str, made.size))} of "
+                f"{'×'.join(map(str, read.size))}, and what meets it can't be told from its size; "
+                f"give a larger one, or leave the layer out with exclude=[{name!r}]"
+            )
 
 
 def _groups(

@@ -14,10 +14,20 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.core.resample import by_fft
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.converted import Converted, Following
+from diffstride.layers.frozen import Frozen
 
 # Numbers of samples: whole, or _Soft.
 Size: TypeAlias = Sequence[Any]
-COUNTED = (_ConvNd, nn.Linear, DiffStrideNd, SpectralPoolNd, DiffStrideConvNd)
+COUNTED = (
+    _ConvNd,
+    nn.Linear,
+    DiffStrideNd,
+    SpectralPoolNd,
+    DiffStrideConvNd,
+    Following,
+    Frozen,
+)
 
 
 @dataclass(frozen=True)
@@ -83,10 +93,10 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     names = {module: name for name, module in model.named_modules()}
 
     def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        x = args[0]
-        macs = _macs(layer, x, output, x.shape[2:], output.shape[2:])
-        activations = output[0].numel()
-        size = (tuple(x.shape[2:]), tuple(output.shape[2:]))
+        x, made = args[0], _own_output(layer, output)
+        macs = _macs(layer, x, output, x.shape[2:], made[2:])
+        activations = math.prod(made[1:])
+        size = (tuple(x.shape[2:]), tuple(made[2:]))
         uses.append(LayerCost(names[layer], layer, *size, macs, activations))
 
     _run(model, input_size, count)
@@ -119,12 +129,19 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     True
     """
     total: list[Any] = []
+    made: dict[nn.Module, Size] = {}
 
     def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         size = followed.of(args[0])
         if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
             followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
-        total.append(_macs(layer, args[0], output, size, followed.of(output)))
+        elif isinstance(layer, Following):
+            followed.sizes[output] = made[layer.leader]
+        kept = made[layer] = followed.of(output)
+        whole = _own_output(layer, output)[2:]
+        if isinstance(layer, Converted):
+            kept = _scaled(size, args[0].shape[2:], whole)
+        total.append(_macs(layer, args[0], output, size, kept))
 
     with _FollowedSizes() as followed:
         _run(model, input_size, count)
@@ -181,7 +198,8 @@ def _run(model: nn.Module, input_size: Sequence[int], hook: Callable[..., None])
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     # Strides are read and small, all else is only asked for its shape.
     shapes = {k: t if t in strides else t.to("meta") for k, t in tensors.items()}
-    x = torch.empty(1, *input_size, device="meta")
+    precision = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
+    x = torch.empty(1, *input_size, device="meta", dtype=precision)
     try:
         with _eval_mode(model), torch.no_grad():
             torch.func.functional_call(model, shapes, (x,))
@@ -222,8 +240,20 @@ def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any
             + layer.weight.numel() * math.prod(early)
             + y.shape[1] * _resampling(early, kept, [not is_first for is_first in first], path)
         )
-    assert isinstance(layer, DiffStrideNd | SpectralPoolNd)
-    return x.shape[1] * _resampling(size, kept, [True] * len(size), layer.path)
+    if isinstance(layer, Frozen):
+        done = layer.done_before and tuple(x.shape[2:]) == layer.output_size
+        return 0 if done else x.shape[1] * layer.macs
+    own = layer.leader.downsample if isinstance(layer, Following) else layer
+    assert isinstance(own, DiffStrideNd | SpectralPoolNd)
+    return x.shape[1] * _resampling(size, kept, [True] * len(size), own.path)
+
+
+def _own_output(layer: nn.Module, output: Tensor) -> tuple[int, ...]:
+    """The shape of what a layer makes itself, without the downsampling it may have as a part."""
+    if isinstance(layer, Converted) and not layer.downsample_first:
+        assert layer.shapes is not None
+        return layer.shapes[0]
+    return tuple(output.shape)
 
 
 def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
@@ -280,13 +310,17 @@ class _FollowedSizes(TorchFunctionMode):
         if source is not None:
             for result in _tensors([results]):
                 if result.ndim == source.ndim and result not in self.sizes:
-                    self.sizes[result] = self._scaled(source, result)
+                    self.sizes[result] = _scaled(
+                        self.sizes[source], source.shape[2:], result.shape[2:]
+                    )
         return results
 
-    def _scaled(self, source: Tensor, result: Tensor) -> Size:
-        sizes = zip(self.sizes[source], source.shape[2:], result.shape[2:], strict=True)
-        # Of the product only the slopes: where the factor is rounded, the size is not.
-        return [_Soft(m, (soft * (m / n)).slopes) for soft, n, m in sizes]
+
+def _scaled(soft: Size, before: Size, after: Size) -> Size:
+    """Soft sizes after what changed whole ones from ``before`` to ``after``."""
+    sizes = zip(soft, before, after, strict=True)
+    # Of the product only the slopes: where the factor is rounded, the size is not.
+    return [_Soft(m, (s * (m / n)).slopes) if isinstance(s, _Soft) else m for s, n, m in sizes]
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

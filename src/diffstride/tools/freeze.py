@@ -1,6 +1,7 @@
 """Turn a trained network into a plain and fast one of constants."""
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.converted import CONVERTED, Converted, Following
-from diffstride.layers.frozen import Frozen, Subsample
+from diffstride.layers.frozen import Frozen, Subsample, is_identity, read_matrices, spread, work
+from diffstride.tools.pairs import find_pairs
 
 Downsampling = DiffStrideNd | SpectralPoolNd | Following
 
@@ -21,9 +23,9 @@ def freeze(
     """A copy of a network in eval mode that has no stride to learn any more.
 
     Every learnable or spectral downsampling becomes constant matrices with the window folded in,
-    for inputs of one size. A convolution that looks at one sample at a time trades places with the
-    downsampling after it, where both are one layer: there are fewer samples then. The output is
-    that of the model in eval mode.
+    for inputs of one size. Where it follows a convolution at once, and it is less work, both trade
+    places: the matrices then make what each tap of the convolution reads, which computes no more
+    outputs than are left. The output is that of the model in eval mode.
 
     Args:
         model: a network with layers of this library.
@@ -36,10 +38,10 @@ def freeze(
             branches that disagree with whole strides.
 
     >>> from diffstride import DiffStride2d
-    >>> model = nn.Sequential(nn.Conv2d(3, 8, 1), DiffStride2d(2.6, smoothness=2.0))
+    >>> model = nn.Sequential(nn.ReLU(), DiffStride2d(2.6, smoothness=2.0))
     >>> freeze(model, (3, 32, 32))
     Sequential(
-      (0): Conv2d(3, 8, kernel_size=(1, 1), stride=(1, 1))
+      (0): ReLU()
       (1): Frozen(32 × 32 → 16 × 16)
     )
     >>> freeze(model, (3, 32, 32), integer_strides=True)[1]
@@ -52,12 +54,27 @@ def freeze(
     if not sizes:
         raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
     # All is read before anything is changed: layers may follow others.
-    read: dict[nn.Module, Any] = {
-        module: _strides(module, size) if integer_strides else _matrices(module, size, example)
-        for module, size in sizes.items()
-    }
-    make = _whole if integer_strides else _constant
-    made: dict[nn.Module, nn.Module] = {module: make(module, read[module]) for module in sizes}
+    made: dict[nn.Module, nn.Module] = {}
+    if integer_strides:
+        strides = {module: _strides(module, size) for module, size in sizes.items()}
+        made = {module: _whole(module, strides[module]) for module in sizes}
+    else:
+        matrices = {module: _matrices(module, size, example) for module, size in sizes.items()}
+        alone = [module for module in sizes if isinstance(module, Downsampling)]
+        pairs = find_pairs(frozen, example, alone)
+        made = {
+            module: _constant(module, size, matrices[module], example)
+            for module, size in sizes.items()
+        }
+        for convolution, (layer, size) in pairs.items():
+            constant = made[layer]
+            assert isinstance(constant, Frozen)
+            if constant.size == constant.output_size:  # it could not tell what is done already
+                continue
+            before = _before(convolution, size, matrices[layer], example)
+            if before is not None:
+                made[convolution] = nn.Sequential(before, convolution)
+                constant.done_before = True
     for name, module in list(frozen.named_modules(remove_duplicate=False)):
         if module in made and name:
             parent, _, child = name.rpartition(".")
@@ -98,32 +115,79 @@ def _sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, tuple[int, ...]
     return found
 
 
-def _matrices(module: Any, size: tuple[int, ...], like: Tensor) -> Frozen:
+def _matrices(module: Any, size: tuple[int, ...], example: Tensor) -> list[Tensor]:
+    """What a layer's downsampling does along each axis."""
     if isinstance(module, Downsampling):
-        return Frozen(module, size, like)
-    if not _looks_at_single_samples(module):
-        before = like.new_zeros(1, _channels(module), *size)
-        with torch.no_grad():
-            size = tuple(_undownsampled(module, before).shape[2:])
-    return Frozen(module.downsample, size, like)
+        return read_matrices(module, size, example.device)
+    x = example.new_zeros(1, _channels(module), *size)
+    with torch.no_grad():
+        between = tuple(_undownsampled(module, x).shape[2:])
+    # A convolution of ours is asked for its downsampling alone, one of torch has it as a part.
+    return read_matrices(module.downsample, between, example.device)
 
 
-def _constant(module: Any, matrices: Frozen) -> nn.Module:
+def _constant(
+    module: Any, size: tuple[int, ...], matrices: list[Tensor], like: Tensor
+) -> nn.Module:
     """The same layer with matrices in the place of what it learned."""
     if isinstance(module, Downsampling):
-        return matrices
+        return Frozen(matrices, like)
     convolution = _plain(module, 1) if isinstance(module, DiffStrideConvNd) else module
-    single = _looks_at_single_samples(module)
-    if single and convolution.bias is not None:
-        # The bias, a constant, becomes what downsampling makes of it.
-        with torch.no_grad():
-            ones = convolution.bias.new_ones(1, 1, *matrices.size)
-            convolution.bias.mul_(matrices(ones).flatten()[0])
+    before = None
+    if isinstance(convolution, _ConvNd):
+        before = _before(convolution, size, matrices, like)
     if isinstance(module, Converted):
-        module.downsample = matrices
-        module.downsample_first = single
+        module.downsample = before or Frozen(matrices, like)
+        module.downsample_first = before is not None
         return module
-    return nn.Sequential(matrices, convolution) if single else nn.Sequential(convolution, matrices)
+    if before is not None:
+        return nn.Sequential(before, convolution)
+    return nn.Sequential(convolution, Frozen(matrices, like))
+
+
+def _before(
+    convolution: Any, size: tuple[int, ...], matrices: list[Tensor], like: Tensor
+) -> Frozen | None:
+    """The downsampling for before a convolution instead of after it, if that is less work.
+
+    The convolution is changed to read what it makes; otherwise nothing is.
+    """
+    axes = range(len(size))
+    mode = convolution.padding_mode
+    plain = mode == "zeros" and not isinstance(convolution.padding, str)
+    if plain:
+        paddings = [(p, p) for p in convolution.padding]
+    else:
+        both = convolution._reversed_padding_repeated_twice  # the last axis first
+        paddings = [(both[-2 * i - 2], both[-2 * i - 1]) for i in axes]
+    dilation = list(convolution.dilation)
+    spread_out = []
+    for i in axes:
+        if plain and is_identity(matrices[i]):  # the convolution does as ever along this axis
+            spread_out.append(torch.eye(size[i]).to(matrices[i]))
+            continue
+        spread_out.append(
+            spread(matrices[i], size[i], convolution.kernel_size[i], dilation[i], paddings[i], mode)
+        )
+        dilation[i], paddings[i] = len(matrices[i]), (0, 0)
+    weights = convolution.weight.numel()
+    inside, outside = (
+        math.prod(matrix.shape[side] for matrix in matrices) * weights for side in (0, 1)
+    )
+    inside += convolution.in_channels * work(spread_out)
+    outside += convolution.out_channels * work(matrices)
+    # Taps that lie far apart take a convolution longer.
+    slower = 1 if set(convolution.kernel_size) == {1} else 2
+    if slower * inside >= outside:
+        return None
+    if convolution.bias is not None:
+        # The bias, a constant, becomes what downsampling makes of it.
+        gain = math.prod(float(matrix[0].sum()) for matrix in matrices)
+        convolution.bias = nn.Parameter(convolution.bias.detach() * gain)
+    convolution.dilation = tuple(dilation)
+    convolution.padding = tuple(left for left, _ in paddings)
+    convolution.padding_mode = "zeros"
+    return Frozen(spread_out, like)
 
 
 def _strides(module: Any, size: tuple[int, ...]) -> tuple[int, ...]:
