@@ -34,8 +34,11 @@ def decode(name: str, data: bytes) -> Any:
     Raises:
         DataError: if it can't be read, is empty, or holds values that are no numbers.
     """
-    import soundfile
-    import soxr
+    try:
+        import soundfile
+        import soxr
+    except ImportError as error:
+        raise ImportError(f"audio needs {error.name}: pip install 'diffstride[audio]'") from error
 
     try:
         samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
@@ -47,11 +50,21 @@ def decode(name: str, data: bytes) -> Any:
             raise ValueError("it has no samples")
         return mono
     except Exception as error:
-        reason = error if data else "there is no such file, or it is empty"
-        raise DataError(
-            f"{name} can't be read as audio ({reason}): remove it, or leave out such recordings "
-            f"with --data.skip_corrupt"
-        ) from error
+        # What soundfile says of itself begins with where the file is in memory.
+        reason = getattr(error, "error_string", error)
+        if not data:
+            reason = "there is no such file, or it is empty"
+        raise DataError(f"{name} can't be read as audio ({reason})") from error
+
+
+def to_samples(name: str, data: bytes) -> Any:
+    """The same in 16 bits, which is what nearly all recordings have.
+
+    Raises:
+        DataError: as :func:`decode`.
+    """
+    wave = np.rint(decode(name, data) * 32768)
+    return np.clip(wave, -32768, 32767).astype(np.int16)
 
 
 @dataclass(frozen=True)
@@ -182,9 +195,7 @@ def _decode_all(
 ) -> dict[str, Any]:
     def attempt(job: tuple[str, bytes]) -> tuple[str, Any]:
         try:
-            # 16 bits, which is what nearly all recordings have.
-            wave = np.rint(decode(*job) * 32768)
-            return job[0], np.clip(wave, -32768, 32767).astype(np.int16)
+            return job[0], to_samples(*job)
         except DataError as error:
             return job[0], error
 
@@ -201,7 +212,10 @@ def _decode_all(
                     seen += 1
                     if isinstance(wave, DataError):
                         if not skip_corrupt:
-                            raise wave
+                            raise DataError(
+                                f"{wave}: remove it, or leave out such recordings with "
+                                f"--data.skip_corrupt"
+                            ) from wave
                         skipped.append(name)
                         continue
                     file.write(wave.tobytes())

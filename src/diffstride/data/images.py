@@ -13,6 +13,9 @@ from torch import Tensor
 
 from diffstride.data.sources import IMAGE, DataError, Files, each, open_files
 
+MARGIN = 8 / 7
+"""Around the middle that is evaluated of an image of which parts were trained on: 224 of 256."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -65,13 +68,13 @@ class Encoded:
 
         def part(i: int, picture: Any) -> Any:
             if draws is None:
-                return _middle(picture, self.side, margin=8 / 7)  # 224 of 256, as is usual
+                return middle(picture, (self.side, self.side), MARGIN)
             box = random_part(picture.width, picture.height, draws[i])
             return picture.resize((self.side, self.side), _smooth(), box=box)
 
         def decode(job: tuple[int, tuple[str, bytes]]) -> Tensor:
             i, (name, data) = job
-            return _pixels(part(i, _open_or_raise(name, data).convert("RGB")))
+            return to_pixels(part(i, _open_or_raise(name, data).convert("RGB")))
 
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
@@ -199,7 +202,7 @@ def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
                 raise
             skipped.append(name)
             continue
-        pixels = _pixels(picture if side is None else _middle(picture, side))
+        pixels = to_pixels(picture if side is None else middle(picture, (side, side)))
         if images and pixels.shape[1:] != images[0].shape[1:]:
             raise DataError(
                 f"images differ in size, {first} is {_shape(images[0])} and {name} "
@@ -216,13 +219,23 @@ def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
 
 
 def _open_or_raise(name: str, data: bytes) -> Any:
+    """A picture of a set that is read for training, from which it may be left out."""
+    try:
+        return open_picture(name, data)
+    except DataError as error:
+        raise DataError(
+            f"{error}: remove it, or leave out such images with --data.skip_corrupt"
+        ) from error
+
+
+def open_picture(name: str, data: bytes) -> Any:
     """A picture, grey or coloured.
 
     Raises:
         DataError: if it can't be read.
     """
     import numpy as np
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         picture: Any = Image.open(io.BytesIO(data))
@@ -232,20 +245,22 @@ def _open_or_raise(name: str, data: bytes) -> Any:
             picture = Image.fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
         return picture.convert("L" if picture.mode in ("1", "L") else "RGB")
     except Exception as error:
-        reason = error if data else "there is no such file, or it is empty"
-        raise DataError(
-            f"{name} can't be read as an image ({reason}): remove it, or leave out such images "
-            f"with --data.skip_corrupt"
-        ) from error
+        reason: Any = error
+        if not data:
+            reason = "there is no such file, or it is empty"
+        elif isinstance(error, UnidentifiedImageError):  # it would say where in memory it is
+            reason = "its format is not known"
+        raise DataError(f"{name} can't be read as an image ({reason})") from error
 
 
-def _middle(picture: Any, side: int, margin: float = 1.0) -> Any:
-    """The middle of a picture, whose shorter side is scaled to ``margin`` times ``side``."""
-    scale = side * margin / min(picture.size)
-    width, height = (max(side, round(n * scale)) for n in picture.size)
+def middle(picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
+    """The middle of a picture, which is scaled to cover ``margin`` times ``size``, height first."""
+    wanted = size[::-1]
+    scale = max(n * margin / m for n, m in zip(wanted, picture.size, strict=True))
+    width, height = (max(n, round(m * scale)) for n, m in zip(wanted, picture.size, strict=True))
     picture = picture.resize((width, height), _smooth())
-    left, top = (width - side) // 2, (height - side) // 2
-    return picture.crop((left, top, left + side, top + side))
+    left, top = (width - wanted[0]) // 2, (height - wanted[1]) // 2
+    return picture.crop((left, top, left + wanted[0], top + wanted[1]))
 
 
 def _smooth() -> Any:
@@ -254,7 +269,8 @@ def _smooth() -> Any:
     return Image.Resampling.BICUBIC
 
 
-def _pixels(picture: Any) -> Tensor:
+def to_pixels(picture: Any) -> Tensor:
+    """Of a picture, as bytes (channels, height, width)."""
     import numpy as np
 
     pixels = torch.from_numpy(np.array(picture))

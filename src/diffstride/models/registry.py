@@ -1,6 +1,9 @@
 """Networks by name."""
 
+import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -53,6 +56,8 @@ def create(
 ) -> nn.Module:
     """Make a network with the downsampling of your choice at every site.
 
+    It keeps what it was asked to be as ``created_with``, arguments that make it again.
+
     Args:
         name: one of :func:`list_models`; what it is and which sites it has says the docstring of
             the function of that name in ``diffstride.models``.
@@ -98,4 +103,18 @@ def create(
         stem_downsampling=stem_downsampling,
         options=options,
     )
-    return model.build(spec)
+    made = model.build(spec)
+    told = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "options"}
+    arguments = {"name": name, **told, **options}
+    # As JSON has them: :func:`diffstride.models.save_pretrained` writes them.
+    vars(made)["created_with"] = json.loads(json.dumps(arguments, default=_plain))
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know by itself, as something that it does."""
+    if hasattr(value, "tolist"):  # numbers and arrays of numpy and torch
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return float(value) if isinstance(value, Real) else list(value)
