@@ -26,7 +26,7 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
 def test_public_names():
     import diffstride
 
-    public = {name for name in vars(diffstride) if not name.startswith("_")}
+    public = {name for name in dir(diffstride) if not name.startswith("_")}
     assert public >= {
         "DiffStride1d",
         "DiffStride2d",

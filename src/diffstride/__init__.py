@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from diffstride.tools import convert as convert
     from diffstride.tools import cost as cost
     from diffstride.tools import export_onnx as export_onnx
+    from diffstride.tools import fit_budget as fit_budget
     from diffstride.tools import freeze as freeze
     from diffstride.tools import parameter_groups as parameter_groups
     from diffstride.tools import soft_macs as soft_macs
@@ -33,6 +34,7 @@ _TOOLS = [
     "convert",
     "cost",
     "export_onnx",
+    "fit_budget",
     "freeze",
     "parameter_groups",
     "soft_macs",

@@ -60,7 +60,7 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert "epoch   2  loss" in out
     assert "test accuracy" in out
     assert "stages.3.0.downsample" in out
-    assert out.rstrip().endswith("run runs/a, figure runs/a/strides.png")
+    assert out.rstrip().endswith("run runs/a, report runs/a/report.html, figure runs/a/strides.png")
     run = Run.open("runs/a")
     assert run.config.model.width == 0.0625
     environment = json.loads((run.folder / "environment.json").read_text())
@@ -233,26 +233,33 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     assert row["step"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("options", "better"),
-    [(["--stride_penalty", "5"], "stride_penalty"), (["--macs_budget", "2"], "mmacs")],
-)
-def test_regularisers_make_strides_larger(options, better):
+def test_the_regulariser_makes_strides_larger():
     common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "200"]
     assert main(["train", "digits", *common, "--name", "free"]) == 0
-    assert main(["train", "digits", *common, "--name", "held", *options]) == 0
+    assert main(["train", "digits", *common, "--name", "held", "--stride_penalty", "5"]) == 0
     free, held = (
-        float(rows(Run.open(f"runs/{name}").folder / "metrics.csv")[-1][better])
+        float(rows(Run.open(f"runs/{name}").folder / "metrics.csv")[-1]["stride_penalty"])
         for name in ("free", "held")
     )
     assert held < 0.9 * free
+
+
+def test_a_budget_is_kept_from_the_first_step_to_the_last(capsys):
+    options = [*TINY, "--optim.stride_lr", "200", "--model.convention", "symmetric"]
+    options += ["--model.smoothness", "1", "--macs_budget", "2"]
+    assert main(["train", "digits", *options, "--name", "held"]) == 0
+    costs = [float(row["mmacs"]) for row in rows(Run.open("runs/held").folder / "metrics.csv")]
+    assert max(costs) <= 2
+    assert main(["train", "digits", *options, "--name", "none", "--macs_budget", "0.1"]) == 1
+    assert "a budget of 0.1 M MACs can't be met" in capsys.readouterr().err
+    assert not Path("runs/none").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         ([], 2, ""),
-        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides, table"),
+        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides, table, sweep, report"),
         (["train"], 2, "usage: diffstride train RECIPE"),
         (["train", "cifra10"], 2, "no recipe 'cifra10', nor such a file"),
         (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),

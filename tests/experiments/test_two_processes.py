@@ -56,7 +56,7 @@ SHARED = (
 
 def check_output(out, folder):
     assert out.count("test accuracy") == 1
-    assert out.count("run runs/two, figure") == 1
+    assert out.count("run runs/two, report") == 1
     assert len((folder / "runs/two/metrics.csv").read_text().splitlines()) == 2
 
 

@@ -39,7 +39,9 @@ def prepare(config: Config, known: Facts | None = None) -> Prepared:
             normalised as its were.
     """
     config.check()
-    return (_audio if config.data.kind == "audio" else _images)(config, known)
+    prepared = (_audio if config.data.kind == "audio" else _images)(config, known)
+    prepared.module.keep_budget()
+    return prepared
 
 
 def build(told: ModelConfig, facts: Facts) -> nn.Module:
@@ -53,6 +55,7 @@ def build(told: ModelConfig, facts: Facts) -> nn.Module:
         downsampling=told.downsampling,
         strides=told.strides,
         smoothness=told.smoothness,
+        convention=told.convention,
         shared=told.shared_stride,
         width=told.width,
         stem=told.stem,

@@ -17,6 +17,7 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
+from diffstride.experiments.examples import choose
 from diffstride.experiments.prepare import Prepared, build, prepare
 from diffstride.tools import StrideTable, stride_table
 from diffstride.training.callbacks import Checkpoints, Metrics, Progress, StrideMonitor
@@ -31,7 +32,7 @@ def train(config: Config, recipe: str) -> Run:
     run = Run.of(config, recipe)
     trainer = _trainer(run, config, prepared)
     if is_first_process():
-        Run.create(config, recipe, prepared.facts)
+        Run.create(config, recipe, prepared.facts, choose(prepared))
     _fit(trainer, prepared, checkpoint=None)
     return run
 

@@ -31,6 +31,9 @@ class ModelConfig:
     """One a site, or one a site and axis; initial ones where they are learned."""
     smoothness: float = 4.0
     """R, over how many frequencies the window of a learnable stride falls."""
+    convention: Literal["paper", "symmetric"] = "paper"
+    """Whether the window of the last axis is one frequency wider, as in the paper. Learnable
+    strides need smoothness 2 or more with "paper", 1 or more with "symmetric"."""
     shared_stride: bool = False
     """Whether a site learns one stride for all axes instead of one each."""
     width: float = 1.0
@@ -131,7 +134,8 @@ class Config:
     stride_penalty: float = 0.0
     """The weight λ of the paper's regulariser on strides."""
     macs_budget: float | None = None
-    """Multiply-accumulates a network may cost, in millions; strides grow until it does."""
+    """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
+    it does not cost more."""
     seed: int = 0
     """Of weights, batches and augmentation."""
     name: str | None = None

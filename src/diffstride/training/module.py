@@ -8,7 +8,7 @@ from lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diffstride.tools import parameter_groups, soft_macs, stride_penalty
+from diffstride.tools import fit_budget, parameter_groups, stride_penalty
 from diffstride.training.config import Config
 
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -50,13 +50,18 @@ class Classifier(LightningModule):
         return self.regularised(loss.mean())
 
     def regularised(self, loss: Tensor) -> Tensor:
-        """The loss with what the config makes strides cost."""
+        """The loss with what the config makes strides cost in it."""
         if self.config.stride_penalty:
             loss = loss + self.config.stride_penalty * stride_penalty(self.model)
-        if self.config.macs_budget is not None:
-            used = soft_macs(self.model, self.input_size) / (1e6 * self.config.macs_budget)
-            loss = loss + (used - 1).relu()
         return loss
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.keep_budget()
+
+    def keep_budget(self) -> None:
+        """Let strides grow until the network costs no more than it may."""
+        if self.config.macs_budget is not None:
+            fit_budget(self.model, self.input_size, 1e6 * self.config.macs_budget)
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Of each example by itself."""

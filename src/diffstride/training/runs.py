@@ -60,8 +60,16 @@ class Run:
     folder: Path
 
     @classmethod
-    def create(cls, config: Config, recipe: str, data: Mapping[str, Any]) -> "Run":
-        """Make the folder of a new run, with its config, its environment and facts on its data.
+    def create(
+        cls,
+        config: Config,
+        recipe: str,
+        data: Mapping[str, Any],
+        examples: Sequence[Mapping[str, Any]] = (),
+    ) -> "Run":
+        """Make the folder of a new run, with its config, its environment, and its data in short.
+
+        Of the data it keeps facts and some examples, each a label and rows of grey values.
 
         Raises:
             RunError: if there is a run in it already.
@@ -75,6 +83,7 @@ class Run:
         run.folder.mkdir(parents=True, exist_ok=True)
         write(run.folder / "environment.json", json.dumps(environment(config), indent=1) + "\n")
         write(run.folder / "data.json", json.dumps(data, indent=1) + "\n")
+        write(run.folder / "examples.json", json.dumps({"images": examples}) + "\n")
         write(run.config_file, dump(config))  # the last: with it, the folder is a run
         return run
 

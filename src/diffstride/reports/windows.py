@@ -1,0 +1,90 @@
+"""The operator of a layer in numpy, for pictures: what it keeps of an axis, and what it drops.
+
+The definition is that of docs/maths.md; the library's own is for tensors, which reports do without.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+def kept_length(size: int, stride: float, smoothness: float) -> int:
+    """M = ⌊N/S + 2R⌋, from 1 to N.
+
+    >>> kept_length(32, 2.0, 4.0)
+    24
+    """
+    stride = min(max(stride, 1.0), float(size))
+    return max(1, math.floor(min(float(size), size / stride + 2 * smoothness)))
+
+
+def window(size: int, stride: float, smoothness: float, offset: float, length: int) -> Array:
+    """m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
+
+    >>> window(12, 3.0, smoothness=2.0, offset=0.0, length=8)
+    array([1. , 1. , 1. , 0.5, 0. ])
+    """
+    frequency = np.arange(length // 2 + 1, dtype=np.float64)
+    if smoothness == 0:
+        return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
+    cutoff = size / (2 * _effective(stride, size, smoothness, offset)) + offset
+    return np.clip((smoothness + cutoff - frequency) / smoothness, 0.0, 1.0)
+
+
+def _effective(stride: float, size: int, smoothness: float, offset: float) -> float:
+    """The stride that the window is made with: at least one that leaves something in the ramp."""
+    half = size // 2 - smoothness / 2 - offset
+    lowest = 1.0 if half <= 0 or size / (2 * half) > size else size / (2 * half)
+    return min(max(stride, lowest), float(size))
+
+
+def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
+    """The lowest ``kept`` frequencies of an axis, weighted, on as many samples; the mean stays.
+
+    >>> resample(np.array([1.0, 1.0, 1.0, 1.0]), 0, 2, np.ones(2))
+    array([1., 1.])
+    """
+    x = np.moveaxis(x, axis, -1)
+    spectrum = np.fft.rfft(x)[..., : kept // 2 + 1] * weights[: kept // 2 + 1]
+    if kept % 2 == 0 and kept < x.shape[-1]:
+        spectrum[..., -1] = spectrum[..., -1].real  # the sine of M/2 is 0 on M points
+    made: Array = np.fft.irfft(spectrum, n=kept) * (kept / x.shape[-1])
+    return np.moveaxis(made, -1, axis)
+
+
+def downsample(image: Array, strides: Sequence[float], smoothness: float) -> Array:
+    """What a layer by the paper's convention makes of an image; its mean stays."""
+    for axis, stride in enumerate(strides):
+        size = image.shape[axis]
+        offset = float(axis == len(strides) - 1)
+        kept = kept_length(size, stride, smoothness)
+        image = resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
+    return image
+
+
+def fit(image: Array, sizes: Sequence[int]) -> Array:
+    """An image brought down to ``sizes`` by keeping low frequencies alone."""
+    for axis, size in enumerate(sizes):
+        kept = min(size, image.shape[axis])
+        image = resample(image, axis, kept, np.ones(kept // 2 + 1))
+    return image
+
+
+def spectrum(images: Sequence[Any], axis: int) -> Array:
+    """How strong each frequency along an axis is in the mean over images, in dB below the peak.
+
+    The mean of an image is no detail that could be lost, and is left out of the peak.
+    """
+    found = []
+    for image in images:
+        amplitude = np.abs(np.fft.rfft(np.asarray(image, dtype=np.float64), axis=axis))
+        found.append(np.sqrt(np.mean(amplitude**2, axis=1 - axis)))
+    mean = np.mean(found, axis=0)
+    peak = mean[1:].max() if len(mean) > 1 and mean[1:].max() > 0 else 1.0
+    decibels: Array = 20 * np.log10(np.maximum(mean / peak, 1e-6))
+    return decibels

@@ -1,0 +1,120 @@
+"""Folders of runs and sweeps, written as training writes them, with numbers made up."""
+
+import json
+import math
+
+
+def write_run(
+    folder,
+    *,
+    downsampling="diffstride",
+    strides=(2.0, 3.0),
+    ends=(1.5, 4.0),
+    size=(32, 32),
+    epochs=3,
+    done=None,
+    smoothness=2.0,
+    seed=0,
+    accuracy=0.8,
+    facts=None,
+    tasks=(),
+    examples=None,
+    path="data/cats",
+):
+    """A run whose strides go from ``strides`` to ``ends``, if it learns any."""
+    folder.mkdir(parents=True)
+    done = epochs if done is None else done
+    config = {
+        "model": {
+            "name": "resnet18",
+            "downsampling": downsampling,
+            "strides": list(strides),
+            "smoothness": smoothness,
+        },
+        "data": {"path": path},
+        "trainer": {"epochs": epochs},
+        "seed": seed,
+        "name": folder.name,
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))  # which is YAML too
+    found = {"size": [1, *size], "classes": ["a", "b"], "train": 90, "test": 10}
+    (folder / "data.json").write_text(json.dumps(found | (facts or {})))
+    (folder / "environment.json").write_text(json.dumps({"torch": "2.13.0", "seed": seed}))
+    metrics = ["epoch,step,train_loss,train_accuracy,test_loss,test_accuracy,stride_penalty,mmacs"]
+    metrics[0] += "".join(f",test_accuracy_{task}" for task in tasks)
+    times = ["epoch,step,seconds"]
+    table = ["epoch,step,layer,axis,stride,input_size,output_size"]
+    for epoch in range(done + 1):
+        part, cost, area, sizes = epoch / max(1, epochs), 0.0, 1.0, list(size)
+        for i, (start, end) in enumerate(zip(strides, ends, strict=True)):
+            for axis in range(len(size)):
+                stride = start + (end - start) * part + 0.05 * axis * (epoch > 0)
+                kept = max(1, min(sizes[axis], math.floor(sizes[axis] / stride + 2 * smoothness)))
+                row = f"{epoch},{10 * epoch},stages.{i}.down,{axis},{stride},{sizes[axis]},{kept}"
+                table.append(row)
+                sizes[axis], area = kept, area / stride
+            cost += area
+        if epoch:
+            right = accuracy * (1 - 0.5**epoch) / (1 - 0.5**epochs)
+            cost = cost if downsampling == "diffstride" else 0.0
+            line = f"{epoch},{10 * epoch},{0.9**epoch},{right},{0.95**epoch},{right},{cost}"
+            metrics.append(f"{line},{50 * (1 + cost)}" + f",{right / 2}" * len(tasks))
+            times.append(f"{epoch},{10 * epoch},{20 + epoch}")
+    if done:
+        (folder / "metrics.csv").write_text("\n".join(metrics) + "\n")
+        (folder / "times.csv").write_text("\n".join(times) + "\n")
+    learns = downsampling == "diffstride"
+    (folder / "strides.csv").write_text("\n".join(table) + "\n" if learns else "")
+    if examples is not None:
+        (folder / "examples.json").write_text(json.dumps({"images": examples}))
+    return folder
+
+
+def example(label="7", height=32, width=32):
+    """A bright disc with stripes."""
+    pixels = [
+        [
+            255 if math.hypot(x - width / 2, y - height / 2) < height / 4 else 60 * (x % 4 == 0)
+            for x in range(width)
+        ]
+        for y in range(height)
+    ]
+    return {"label": label, "pixels": pixels}
+
+
+def write_sweep(folder, rows, columns, seeds, *, title="Cats, ResNet-18", paper=None, **settings):
+    """A sweep whose accuracies are 0.5, then 0.02 more a row, 0.1 a column, 0.01 a seed."""
+    folder.mkdir(parents=True)
+    entries = []
+    for r, row in enumerate(rows):
+        for c, (column, downsampling) in enumerate(columns.items()):
+            for seed in range(seeds):
+                name = f"{column}-{'-'.join(f'{s:g}' for s in row)}-s{seed}"
+                told = {"name": name, "row": label(row), "column": column, "seed": seed}
+                entries.append(told)
+                write_run(
+                    folder / name,
+                    downsampling=downsampling,
+                    strides=row,
+                    ends=[2.0 + 0.1 * seed + i for i in range(len(row))],
+                    seed=seed,
+                    accuracy=0.5 + 0.02 * r + 0.1 * c + 0.01 * seed,
+                    **settings,
+                )
+    plan = {
+        "table": "cats",
+        "title": title,
+        "scale": "small",
+        "seeds": list(range(seeds)),
+        "rows": [label(row) for row in rows],
+        "columns": list(columns),
+        "column_titles": {column: f"The {column}" for column in columns},
+        "runs": entries,
+        "paper": paper or {},
+    }
+    (folder / "sweep.json").write_text(json.dumps(plan))
+    return folder
+
+
+def label(row):
+    return f"({', '.join(f'{stride:g}' for stride in row)})"
