@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import cost, differences, figures
+from docs import cost, differences, figures, results
 
 ROOT = Path(__file__).parents[1]
 MATHS = (ROOT / "docs/maths.md").read_text()
@@ -44,12 +44,44 @@ def test_the_page_of_costs_is_written_from_what_was_measured(tmp_path):
     page = cost.written(cost.PAGE.read_text(), tmp_path)
     for name in cost.TABLES:
         assert f"| {name} | 1.23 | – |" in page
-    assert page.count("beads. Medians of 3 rounds on abacus, 2 threads, torch 9.9. A quick") == 7
+    assert page.count("beads. Medians of 3 rounds on abacus, 2 threads, torch 9.9. A quick") == len(
+        cost.TABLES
+    )
     (tmp_path / "conv.json").unlink()
     with pytest.raises(
         SystemExit, match=r"conv.json does not exist: run python -m benchmarks.conv"
     ):
         cost.written(page, tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(results.DATA.glob("*.csv")), ids=lambda path: path.stem)
+def test_the_page_of_results_says_what_was_measured(path):
+    """Its table and its figure are made of the runs beside them, which name a setting each."""
+    page, lines = results.PAGE.read_text(), results.rows(path)
+    assert f"<!-- {path.stem} -->\n{results.table(lines)}\n<!-- /{path.stem} -->" in page
+    assert f"(results/{path.stem}.svg)" in page
+    assert len({line["run"] for line in lines}) == len(lines) > 10
+    assert results.FIGURES[path.stem](lines).axes
+
+
+def test_finished_runs_of_a_sweep_are_collected(tmp_path):
+    runs = [
+        {"name": name, "row": "(2, 2)", "column": "diffstride", "seed": 0}
+        for name in ("done", "begun", "planned")
+    ]
+    (tmp_path / "sweep.json").write_text(json.dumps({"runs": runs}))
+    for name, epochs in (("done", 2), ("begun", 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.yaml").write_text("trainer:\n  epochs: 2\n")
+        metrics = "".join(f"{i + 1},0.{i + 5},0.25,7.5\n" for i in range(epochs))
+        (folder / "metrics.csv").write_text("epoch,test_accuracy,stride_penalty,mmacs\n" + metrics)
+        (folder / "times.csv").write_text("epoch,step,seconds\n1,9,30\n2,18,60\n")
+        (folder / "strides.csv").write_text("epoch,stride\n1,2.5\n2,1.5\n2,3.25\n")
+    (found,) = results.collect(tmp_path)
+    assert found["run"] == "done"
+    assert (found["accuracy"], found["mmacs"], found["J"]) == ("60.00", "7.500", "0.2500")
+    assert (found["strides"], found["minutes"]) == ("1.50 3.25", "1.50")
 
 
 def test_the_figure_of_costs_has_every_contender():

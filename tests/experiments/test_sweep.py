@@ -416,6 +416,7 @@ def test_a_dry_run_says_what_there_is(capsys):
         f"{NAMES[1]}  1 epochs",
         "strided-2-2-2-s1  –",
         "diffstride-2-2-2-s1  –",
+        "4 runs",
     ]
 
 

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from diffstride.cli import main
+from diffstride.data import digits
 from diffstride.experiments import train
 from diffstride.experiments.recipes import RECIPES
 from diffstride.training.module import Classifier
@@ -54,6 +55,10 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+def labels_in_test():
+    return "".join(str(label) for label in digits.load().test.labels.tolist())
+
+
 def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert main(["train", "digits", *TINY, "--trainer.epochs", "2", "--name", "a"]) == 0
     out = capsys.readouterr().out
@@ -78,6 +83,13 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert strides[-1]["output_size"]
     names = sorted(path.name for path in run.checkpoints.iterdir())
     assert names == ["best.ckpt", "epoch-00001.ckpt", "epoch-00002.ckpt"]
+    examples = json.loads((run.folder / "examples.json").read_text())["images"]
+    assert [example["label"] for example in examples] == sorted("012", key=labels_in_test().index)
+    assert all(np.shape(example["pixels"]) == (32, 32) for example in examples)
+    assert "Windows on the data" in (run.folder / "report.html").read_text()
+    assert main(["report", "runs/a", "runs", "-o", "pages/both.html"]) == 0
+    assert capsys.readouterr().out == "wrote pages/both.html\n"
+    assert Path("pages/both.html").read_text().count("stages.3.0.downsample") > 2
 
     assert main(["evaluate", "runs/a"]) == 0
     last = float(metrics[-1]["test_accuracy"])
