@@ -81,7 +81,7 @@ def main() -> None:
                 off = (frozen(x[:4]) - learned(x[:4])).abs().max() / learned(x[:4]).abs().max()
                 times = harness.interleaved(
                     {side: lambda model=model: model(x) for side, model in sides.items()},
-                    min(options.rounds, 9),
+                    options.rounds,
                 )
             rows.append(
                 {

@@ -178,6 +178,13 @@ GRID = 'recipe = "digits"\n[grid]\n'
         ('recipe = "nothing"', "no recipe 'nothing'"),
         ("colour = 1", "has colour; it may have recipe, title, seeds, settings, grid"),
         (GRID + '"model.width" = 0.5', "model.width must be a list of what to try, got 0.5"),
+        (GRID + '"model.strides" = [2, 2, 2]', "model.strides must be a list of lists"),
+        (GRID + '"seed" = [5, 6]', "seed is chosen for each run; seeds = [0, 1] is for seeds"),
+        ("grid = 3", "[grid] must be a table of options, got 3"),
+        ("seeds = 3", "seeds must be one at least, such as [0, 1], got 3"),
+        ("seeds = []", "seeds must be one at least"),
+        (["toy.toml", "--seeds", "0"], "seeds must be one at least"),
+        (["regularisation", "--macs_budget", "5"], "--macs_budget is not for"),
         (GRID + '"data.path" = ["a b", "a/b"]', "would be named diffstride-patha_b-s0"),
     ],
 )

@@ -14,7 +14,8 @@ import torch
 
 from diffstride import functional
 from diffstride.core import sizes
-from diffstride.reports import page, plots, windows
+from diffstride.reports import page, pictures, plots, windows
+from diffstride.reports.reading import read_run
 from tests.reports.folders import example, label, write_run, write_sweep
 
 EVIL = "</script><script>alert(1)</script>"
@@ -68,14 +69,36 @@ def test_the_window_and_the_size_are_the_library_s(size, stride, smoothness):
 @pytest.mark.parametrize("shape", [(32, 32), (31, 12), (9, 16)])
 @pytest.mark.parametrize("strides", [(1.0, 1.0), (2.0, 3.1), (1.7, 9.0)])
 @pytest.mark.parametrize("smoothness", [0.0, 2.0])
-def test_an_image_after_a_layer_is_what_the_layer_makes(shape, strides, smoothness):
+@pytest.mark.parametrize("convention", ["paper", "symmetric"])
+def test_an_image_after_a_layer_is_what_the_layer_makes(shape, strides, smoothness, convention):
     x = torch.randn(1, *shape, dtype=torch.float64)
-    theirs = functional.diff_stride(x, strides, smoothness=smoothness, norm="forward")
-    ours = windows.downsample(x[0].numpy(), strides, smoothness)
+    theirs = functional.diff_stride(
+        x, strides, smoothness=smoothness, norm="forward", convention=convention
+    )
+    ours = x[0].numpy()
+    for axis, stride in enumerate(strides):
+        offset = float(axis == 1 and convention == "paper")
+        ours = windows.downsample(ours, axis, stride, smoothness, offset)
     np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-12)
     fitted = windows.fit(x[0].numpy(), (8, 7))
     pooled = functional.spectral_pool(x, output_size=(8, 7), norm="forward")
     np.testing.assert_allclose(fitted, pooled[0].numpy(), atol=1e-12)
+
+
+def test_windows_are_drawn_by_the_convention_of_the_run(tmp_path):
+    """The last axis of the paper's is one frequency wider."""
+    runs = []
+    for name in ("paper", "symmetric"):
+        folder = tmp_path / name
+        write_run(folder)
+        config = json.loads((folder / "config.yaml").read_text())
+        config["model"]["convention"] = name
+        (folder / "config.yaml").write_text(json.dumps(config))
+        runs.append(read_run(folder))
+    assert [[run.offset(axis) for axis in (0, 1)] for run in runs] == [[0, 1], [0, 0]]
+    assert {layer["convention"] for layer in pictures.for_panel(runs[1:])["layers"]} == {
+        "symmetric"
+    }
 
 
 def test_a_spectrum_has_its_peak_where_the_wave_is():

@@ -98,7 +98,7 @@ def test_the_table_has_means_deviations_the_paper_and_the_price(folder, capsys):
         "(3)            75.0 ± 7.1   70.0 (n = 1)",
         "  M MACs       10.5         10",
         "  s per step   0.5          0.5",
-        "Mean accuracy  65.0 ± 12.9  80.0 ± 14.1",
+        "Mean accuracy  65.0 ± 12.9  80.0 ± 14.1 (n = 2)",
         "  paper        87.7 ± 3.4   –",
         "  M MACs       9.5          10",
     ]

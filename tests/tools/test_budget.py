@@ -36,6 +36,37 @@ def test_the_budget_is_kept_and_not_wasted(part, initial):
     assert torch.equal(strides(model), once)
 
 
+@pytest.mark.parametrize("less", [1, 700, 100_000])
+def test_a_little_less_is_met_by_a_little_more_stride(less):
+    """Sizes are whole, so that strides have some way to go before anything changes."""
+    model = network(strides=(2, 2, 3))
+    full = cost(model, SIZE).macs
+    before = strides(model)
+    fit_budget(model, SIZE, full - less)
+    assert 0.9 * full < cost(model, SIZE).macs <= full - less
+    assert (strides(model) - before).max() < 0.3
+    layer = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(64, 64, 3, padding=1))
+    full = cost(layer, (64, 32, 32)).macs
+    fit_budget(layer, (64, 32, 32), full - less)
+    assert cost(layer, (64, 32, 32)).macs < full
+
+
+def test_strides_at_their_end_leave_the_growth_to_others():
+    model = network(strides=(2, 2, 2), max_stride=2.5)
+    least = least_macs(model, SIZE)
+    fit_budget(model, SIZE, 1.0005 * least)
+    assert cost(model, SIZE).macs <= 1.0005 * least
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_counts_are_exact_whatever_the_precision_of_strides(dtype):
+    model = network(width=1.0).to(dtype)
+    assert soft_macs(model, SIZE).item() == cost(model, SIZE).macs
+    budget = 0.9 * cost(model, SIZE).macs
+    fit_budget(model, SIZE, budget)
+    assert cost(model, SIZE).macs <= budget
+
+
 def test_strides_that_a_step_left_out_of_range_come_back():
     model = network(strides=(2, 2, 2))
     with torch.no_grad():
@@ -102,3 +133,19 @@ def test_converted_networks_have_budgets_too():
     fit_budget(model, SIZE, 0.97 * report.macs_after)
     assert cost(model, SIZE).macs <= 0.97 * report.macs_after
     assert (strides(model) > strides(before)).all()
+
+
+def test_a_branch_that_follows_a_pooling_has_its_size():
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+            self.convolution = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+
+        def forward(self, x):
+            return torch.cat([self.pool(x), self.convolution(x)], 1)
+
+    model, report = convert(Beside(), torch.rand(1, *SIZE), smoothness=1.0)
+    assert soft_macs(model, SIZE).item() == report.macs_after
+    fit_budget(model, SIZE, 0.99 * report.macs_after)
+    assert cost(model, SIZE).macs <= 0.99 * report.macs_after

@@ -168,6 +168,7 @@ def test_networks_of_others_are_converted_and_train(name):
 
 
 def test_branches_of_a_block_share_one_layer():
+    """ConvNeXt, MobileNetV2 and EfficientNet downsample where there is no shortcut."""
     for name in (
         "transformers ResNet",
         "transformers RegNet",

@@ -2,6 +2,8 @@
 
 import copy
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from diffstride import (
 )
 from diffstride.layers.converted import CONVERTED
 from diffstride.layers.frozen import Frozen, Subsample
+from diffstride.tools import pairs
 from tests.tools.test_convert import MODELS, TwoBranches, example, tensor
 
 
@@ -101,7 +104,7 @@ def test_convolutions_of_single_samples_come_after():
     assert frozen[0].downsample_first
     x = example(2)
     torch.testing.assert_close(frozen(x), converted(x), atol=1e-5, rtol=1e-4)
-    assert freeze(DiffStrideConv2d(3, 4, 1), (3, 32, 32))[0].size == (32, 32)
+    assert freeze(DiffStrideConv2d(3, 4, 1), (3, 32, 32)).downsample.size == (32, 32)
 
 
 @pytest.mark.parametrize(
@@ -141,16 +144,38 @@ def test_convolutions_read_what_is_downsampled_already(convolution, stride, size
     expected = model(x)
     frozen = freeze(model, x.shape[1:])
     torch.testing.assert_close(frozen(x), expected, atol=1e-10, rtol=1e-10)
-    first = frozen[0]
-    read = first[0] if form == "apart" else first.downsample
+    read = frozen[0].downsample
     assert isinstance(read, Frozen)
     assert read.size == size
+    assert isinstance(frozen[0], type(convolution))  # whose weight may be asked for
     assert cost(frozen, x.shape[1:]).macs < cost(model, x.shape[1:]).macs
     assert torch.equal(model(x), expected)
 
 
-class Twice(nn.Module):
-    """Uses what its convolution makes once more after downsampling it, in one of these ways."""
+@dataclass
+class Held:
+    down: torch.Tensor
+    whole: torch.Tensor
+
+
+class Used(nn.Module):
+    """A convolution and a downsampling; what is between them is used in one of these ways."""
+
+    WAYS: ClassVar = {
+        "once": lambda self, x, y: self.downsample(y),
+        "by name": lambda self, x, y: self.downsample(x=self.convolution(input=x)),
+        "weight": lambda self, x, y: self.downsample(y.to(self.convolution.weight.dtype)),
+        "in place": lambda self, x, y: self.downsample(y.relu_()),
+        "its data": lambda self, x, y: (y.data.relu_(), self.downsample(y))[1],
+        "transposed": lambda self, x, y: self.downsample(y) + y.mT.mean(),
+        "function": lambda self, x, y: self.downsample(y) + y.mean(),
+        "size": lambda self, x, y: nn.functional.interpolate(self.downsample(y), y.shape[2:]),
+        "output": lambda self, x, y: (self.downsample(y), y),
+        "held": lambda self, x, y: Held(self.downsample(y), y),
+        "twice": lambda self, x, y: self.downsample(y) + self.downsample(y),
+        "again": lambda self, x, y: self.downsample(y) + self.downsample(self.convolution(-x)),
+    }
+    MERGED = ("once",)
 
     def __init__(self, how):
         super().__init__()
@@ -159,30 +184,37 @@ class Twice(nn.Module):
         self.how = how
 
     def forward(self, x):
-        y = self.convolution(x)
-        if self.how == "shape":
-            assert y.shape[0] == len(x)
-            return self.downsample(y)
-        if self.how == "in place":
-            return self.downsample(y.relu_())
-        if self.how == "function":
-            return self.downsample(y) + y.mean()
-        if self.how == "output":
-            return self.downsample(y), y
-        if self.how == "layer":
-            return self.downsample(y) + self.downsample(y)
-        return self.downsample(y) + self.downsample(self.convolution(-x))
+        y = None if self.how == "by name" else self.convolution(x)
+        return self.WAYS[self.how](self, x, y)
 
 
-@pytest.mark.parametrize("how", ["shape", "in place", "function", "output", "layer", "again"])
+@pytest.mark.parametrize("how", Used.WAYS)
 def test_what_is_used_elsewhere_is_computed_whole(how):
-    model = Twice(how).eval()
+    model = Used(how).eval()
     x = torch.randn(2, 32, 32, 32)
     frozen = freeze(model, x.shape[1:])
-    found, expected = frozen(x), model(x)
+    found, expected = (pairs.tensors(network(x)) for network in (frozen, model))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
-    assert isinstance(frozen.convolution, nn.Sequential) == (how == "shape")
+    assert hasattr(frozen.convolution, "downsample") == (how in Used.MERGED)
+
+
+@pytest.mark.parametrize("where", ["convolution", "downsample"])
+@pytest.mark.parametrize("before", [True, False])
+def test_what_hooks_do_is_done_still(where, before):
+    model = Used("once").eval()
+    module = getattr(model, where)
+    if before:
+        module.register_forward_pre_hook(lambda module, args: (args[0].abs(),))
+    else:
+        module.register_forward_hook(lambda module, args, output: output.abs())
+    x = torch.randn(2, 32, 32, 32)
+    expected = model(x)
+    if where == "downsample":  # its hooks go with it, so that this is no longer the same network
+        with pytest.raises(ValueError, match="computes something else than the model"):
+            freeze(model, x.shape[1:])
+    else:
+        torch.testing.assert_close(freeze(model, x.shape[1:])(x), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_one_layer_for_two_branches():
@@ -190,7 +222,7 @@ def test_one_layer_for_two_branches():
     model = models.create("resnet18", num_classes=3, width=0.5, smoothness=0.25).eval()
     frozen = freeze(model, (3, 32, 32))
     block = frozen.stages[3][0]
-    assert isinstance(block.conv1[0], Frozen)
+    assert isinstance(block.conv1.downsample, Frozen)
     assert block.downsample.done_before
     x = torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(frozen(x), model(x), atol=1e-5, rtol=1e-4)

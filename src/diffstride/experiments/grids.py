@@ -34,16 +34,25 @@ def plan(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -> Pla
     found = recipes.find(told.get("recipe", "digits"))
     if found is None:
         raise ValueError(f"{path}: no recipe {told['recipe']!r}, nor such a file")
-    grid = told.get("grid", {})
+    grid, settings = told.get("grid", {}), told.get("settings", {})
+    for name, table in (("grid", grid), ("settings", settings)):
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: [{name}] must be a table of options, got {table!r}")
     for name, values in grid.items():
+        if name in ("seed", "name", "out"):
+            raise ValueError(f"{path}: {name} is chosen for each run; seeds = [0, 1] is for seeds")
         if not (isinstance(values, list) and values):
             raise ValueError(f"{path}: {name} must be a list of what to try, got {values!r}")
-    given = recipes.override(found[1], as_words(told.get("settings", {})), program)
+        if name == "model.strides" and not all(isinstance(value, list) for value in values):
+            raise ValueError(f"{path}: {name} must be a list of lists, got {values!r}")
+    numbers = told.get("seeds", [0, 1, 2]) if seeds is None else list(range(seeds))
+    if not (isinstance(numbers, list) and numbers and all(type(n) is int for n in numbers)):
+        raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {numbers!r}")
+    given = recipes.override(found[1], as_words(settings), program)
     config = recipes.override(given, words, program)
     check_varied(
         given, config, ("seed", "name", "out", *(n for n in grid if n in flat(config))), program
     )
-    numbers = list(range(seeds)) if seeds is not None else told.get("seeds", [0, 1, 2])
     runs = []
     for values in itertools.product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))

@@ -39,9 +39,7 @@ def prepare(config: Config, known: Facts | None = None) -> Prepared:
             normalised as its were.
     """
     config.check()
-    prepared = (_audio if config.data.kind == "audio" else _images)(config, known)
-    prepared.module.keep_budget()
-    return prepared
+    return (_audio if config.data.kind == "audio" else _images)(config, known)
 
 
 def build(told: ModelConfig, facts: Facts) -> nn.Module:

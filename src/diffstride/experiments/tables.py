@@ -59,7 +59,12 @@ def plan(
     given = recipes.override(recipes.RECIPES[told["recipe"]].config, as_words(settings), program)
     config = recipes.override(given, words, program)
     varied = {
-        "regularisation": ("model.downsampling", "model.strides", "stride_penalty"),
+        "regularisation": (
+            "model.downsampling",
+            "model.strides",
+            "stride_penalty",
+            "macs_budget",
+        ),
         "shared_stride": ("model.downsampling", "model.shared_stride"),
         "strides": ("model.downsampling", "model.strides", "macs_budget"),
     }.get(told["kind"], ("model.downsampling", "macs_budget"))

@@ -29,6 +29,7 @@ def train(config: Config, recipe: str) -> Run:
     """Make a run and train it to its end."""
     # All before the folder: what is wrong with data or settings leaves none.
     prepared = prepare(config)
+    prepared.module.keep_budget()
     run = Run.of(config, recipe)
     trainer = _trainer(run, config, prepared)
     if is_first_process():
@@ -44,6 +45,7 @@ def resume(folder: str | Path) -> Run:
     known = run.data
     checkpoint = newest_checkpoint(run)
     prepared = prepare(config, known)
+    prepared.module.keep_budget()
     for name in ("size", "train", "test"):
         then, now = known.get(name), json.loads(json.dumps(prepared.facts[name]))
         if then != now:

@@ -19,7 +19,7 @@ def of_run(run: Run, legend: list[Any]) -> list[dict[str, Any]]:
     items = []
     for axis, name in enumerate(run.axes):
         own = [site for site in run.sites if site.axis == axis]
-        offset = float(axis == len(run.axes) - 1)
+        offset = run.offset(axis)
         drawn, band, highest = [], 0.0, 0
         for i, site in enumerate(own):
             assert site.sizes is not None
@@ -51,9 +51,11 @@ def _passed(run: Run, image: windows.Array) -> list[tuple[str, str]]:
         sizes = [site.sizes[0] for site in own if site.sizes is not None]
         if any(size > length for size, length in zip(sizes, image.shape, strict=True)):
             break  # the network has made it larger meanwhile
-        image = windows.downsample(
-            windows.fit(image, sizes), [site.strides[-1] for site in own], run.smoothness
-        )
+        image = windows.fit(image, sizes)
+        for site in own:
+            image = windows.downsample(
+                image, site.axis, site.strides[-1], run.smoothness, run.offset(site.axis)
+            )
         shown.append((picture(image), f"layer {i + 1}, {_by(image)}"))
     return shown
 
@@ -91,6 +93,7 @@ def for_panel(runs: list[Run]) -> dict[str, Any]:
                 "size": site.sizes[0],
                 "stride": site.strides[-1],
                 "smoothness": with_sites.smoothness,
+                "convention": with_sites.convention,
             }
         )
     return {"examples": examples, "layers": layers}

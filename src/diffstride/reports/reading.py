@@ -61,6 +61,14 @@ class Run:
         return float(self.config["model"].get("smoothness", 4.0))
 
     @property
+    def convention(self) -> str:
+        return str(self.config["model"].get("convention", "paper"))
+
+    def offset(self, axis: int) -> float:
+        """By how many frequencies the window of an axis is wider."""
+        return float(self.convention == "paper" and axis == len(self.axes) - 1)
+
+    @property
     def start(self) -> str:
         """The strides it was told, as a label.
 

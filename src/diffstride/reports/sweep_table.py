@@ -134,9 +134,9 @@ def _blocks(found: Found) -> Iterator[tuple[str, Lines]]:
         digits = _digits(plan.get(paper, {}))
         for row in _rows(plan):
             cells = [found.cell(row, column, metric, paper) for column in plan["columns"]]
-            # A network for several tasks has as many values a seed in the row of means.
-            whole = 0 if row == MEAN else len(plan["seeds"])
-            lines.append([row, *(_own(cell.values, digits, whole) for cell in cells)])
+            whole = [_planned(plan, row, column) for column in plan["columns"]]
+            own = zip(cells, whole, strict=True)
+            lines.append([row, *(_own(cell.values, digits, n) for cell, n in own)])
             more = {
                 "paper": [_plus_minus(cell.paper, digits) for cell in cells],
                 "M MACs": [_mean(cell.mmacs) for cell in cells],
@@ -152,6 +152,13 @@ def _blocks(found: Found) -> Iterator[tuple[str, Lines]]:
         yield title, lines
     if "paper_first_strides" in plan:
         yield "Strides of the first layer, and up to which frequency they let pass", _first(found)
+
+
+def _planned(plan: dict[str, Any], row: str, column: str) -> int:
+    """How many values a cell has when all is done; a network for several tasks has one for each."""
+    own = [entry for entry in plan["runs"] if entry["column"] == column]
+    places = [place for entry in own for place in entry.get("tasks", [entry["row"]])]
+    return sum(row in (place, MEAN) for place in places)
 
 
 def _spreads(found: Found, metric: str, paper: str, digits: int) -> Lines:

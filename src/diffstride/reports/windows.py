@@ -57,14 +57,11 @@ def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
     return np.moveaxis(made, -1, axis)
 
 
-def downsample(image: Array, strides: Sequence[float], smoothness: float) -> Array:
-    """What a layer by the paper's convention makes of an image; its mean stays."""
-    for axis, stride in enumerate(strides):
-        size = image.shape[axis]
-        offset = float(axis == len(strides) - 1)
-        kept = kept_length(size, stride, smoothness)
-        image = resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
-    return image
+def downsample(image: Array, axis: int, stride: float, smoothness: float, offset: float) -> Array:
+    """What a layer makes of an image along an axis; its mean stays."""
+    size = image.shape[axis]
+    kept = kept_length(size, stride, smoothness)
+    return resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
 
 
 def fit(image: Array, sizes: Sequence[int]) -> Array:

@@ -1,10 +1,11 @@
 """Strides that keep a network within what it may cost."""
 
 import copy
+import math
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from diffstride.layers import DiffStrideNd
 from diffstride.tools.cost import cost, soft_macs
@@ -12,6 +13,7 @@ from diffstride.tools.cost import cost, soft_macs
 _GROWTH = 0.1
 """By how much of itself a stride grows at most at once: what it saves is only known close by."""
 _ROUNDS = 200
+_HALVINGS = 4
 _ENDLESS = 1e6
 
 
@@ -37,37 +39,84 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     True
     """
     layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
-    strides = [layer.stride for layer in layers]
-    if not strides:
+    if not layers:
         raise ValueError("the model has no learnable stride that could grow")
-    before = [stride.detach().clone() for stride in strides]
-    with torch.enable_grad():
-        for _ in range(_ROUNDS):
-            used = soft_macs(model, input_size)
-            excess = used.item() - macs
-            if excess <= 0:
-                return
-            slopes = torch.autograd.grad(used, strides, allow_unused=True)
-            found = [
-                torch.zeros_like(s) if g is None else g
-                for s, g in zip(strides, slopes, strict=True)
-            ]
-            # Where the cost, were it a plane, would be the budget; the point next to this one.
-            length = sum(float(g.square().sum()) for g in found)
-            with torch.no_grad():
-                for layer, slope in zip(layers, found, strict=True):
-                    # A step may have left it out of its range, from where nothing is in sight.
-                    stride = layer.stride.clamp(layer.min_stride, layer.max_stride)
-                    growth = -slope * (excess / max(length, 1e-30))
-                    layer.stride.copy_(stride + growth.minimum(_GROWTH * stride))
-    with torch.no_grad():
-        for stride, value in zip(strides, before, strict=True):
-            stride.copy_(value)
+    began = [layer.stride.detach().clone() for layer in layers]
+    used, slopes = _cost(model, input_size, layers)
+    longer = 1.0
+    for _ in range(_ROUNDS):
+        if used <= macs:
+            return
+        before = [_within(layer) for layer in layers]
+        growth = _growth(layers, slopes, longer * (used - macs))
+        _set(layers, [a + b for a, b in zip(before, growth, strict=True)])
+        was, (used, slopes) = used, _cost(model, input_size, layers)
+        # Sizes are whole: where a step is too short to change one, the next is longer.
+        longer = 2 * longer if used == was else 1.0
+        if used <= macs:
+            _halve_back(model, input_size, macs, layers, before)
+    _set(layers, began)
     least = least_macs(model, input_size)
     raise ValueError(
         f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
         f"costs {least / 1e6:.4g} M; a smaller smoothness R makes its maps smaller"
     )
+
+
+def _cost(
+    model: nn.Module, input_size: Sequence[int], layers: list[DiffStrideNd]
+) -> tuple[float, list[Tensor]]:
+    """What the network costs, and how that changes with each stride."""
+    with torch.enable_grad():
+        used = soft_macs(model, input_size)
+        total = max(used.item(), 1.0)
+        strides = [layer.stride for layer in layers]
+        # As parts of the whole: half precision has no numbers for more.
+        found = torch.autograd.grad(used / total, strides, allow_unused=True)
+    slopes = []
+    for layer, slope in zip(layers, found, strict=True):
+        slope = torch.zeros_like(layer.stride) if slope is None else slope
+        most = math.inf if layer.max_stride is None else layer.max_stride
+        helpful = layer.stride.detach() < most  # one at its end can't grow
+        slopes.append(total * slope.double() * helpful)
+    return used.item(), slopes
+
+
+def _growth(layers: list[DiffStrideNd], slopes: list[Tensor], excess: float) -> list[Tensor]:
+    """To the nearest strides at which the cost, were it a plane, would be less by ``excess``."""
+    length = sum(float(slope.square().sum()) for slope in slopes)
+    factor = excess / max(length, 1e-30)
+    return [
+        (-slope * factor).minimum(_GROWTH * _within(layer).double()).to(layer.stride)
+        for layer, slope in zip(layers, slopes, strict=True)
+    ]
+
+
+def _halve_back(
+    model: nn.Module,
+    input_size: Sequence[int],
+    macs: float,
+    layers: list[DiffStrideNd],
+    too_small: list[Tensor],
+) -> None:
+    """Return towards strides that were too small, as far as the budget allows."""
+    for _ in range(_HALVINGS):
+        enough = [layer.stride.detach().clone() for layer in layers]
+        _set(layers, [(a + b) / 2 for a, b in zip(too_small, enough, strict=True)])
+        if cost(model, input_size).macs > macs:
+            too_small = [layer.stride.detach().clone() for layer in layers]
+            _set(layers, enough)
+
+
+def _within(layer: DiffStrideNd) -> Tensor:
+    """A stride in its range, which a step may have left it out of."""
+    return layer.stride.detach().clamp(layer.min_stride, layer.max_stride)
+
+
+def _set(layers: list[DiffStrideNd], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for layer, value in zip(layers, values, strict=True):
+            layer.stride.copy_(value)
 
 
 def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
@@ -80,7 +129,7 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     """
     model = copy.deepcopy(model)
     for module in model.modules():
-        if isinstance(module, DiffStrideNd):
+        if isinstance(module, DiffStrideNd) and module.stride.requires_grad:
             # A new one: that of a network on the meta device has no value to change.
             endless = torch.full_like(module.stride, _ENDLESS, device="cpu")
             module.stride = nn.Parameter(endless)

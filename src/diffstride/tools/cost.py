@@ -136,7 +136,7 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
         if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
             followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
         elif isinstance(layer, Following):
-            followed.sizes[output] = made[layer.leader]
+            followed.sizes[output] = made[layer.leader.downsample]
         kept = made[layer] = followed.of(output)
         whole = _own_output(layer, output)[2:]
         if isinstance(layer, Converted):
@@ -146,9 +146,13 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     with _FollowedSizes() as followed:
         _run(model, input_size, count)
     macs = sum(total, start=_Soft(0.0, {}))
-    result = torch.tensor(macs.value)
+    # Counts are exact: single precision would round those above 2²⁴.
+    result = torch.tensor(macs.value, dtype=torch.float64)
     for layer, slopes in macs.slopes.items():
         strides = layer.in_range().expand(layer.axes)
+        if strides.device.type == "mps":  # has no double precision
+            result = result.float()
+        strides = strides.to(result.dtype)
         # Exactly the value that was counted, with the slope that was found.
         change = (strides - strides.detach()) * torch.tensor(slopes).to(strides)
         result = result.to(strides) + change.sum()

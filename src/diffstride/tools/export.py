@@ -57,7 +57,7 @@ def export_onnx(
         frozen = freeze(model, input_size)
     else:
         frozen = copy.deepcopy(model).eval()
-    frozen = frozen.cpu()
+    frozen = frozen.cpu().float()  # which is what runs anywhere
     generator = torch.Generator().manual_seed(0)
     batches = [torch.rand(n, *input_size, generator=generator) for n in (2, 1, 3)]
     if not dynamic_batch:

@@ -1,5 +1,6 @@
 """Turn a trained network into a plain and fast one of constants."""
 
+import contextlib
 import copy
 import math
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.converted import CONVERTED, Converted, Following
 from diffstride.layers.frozen import Frozen, Subsample, is_identity, read_matrices, spread, work
-from diffstride.tools.pairs import find_pairs
+from diffstride.tools.pairs import find_pairs, first_input, tensors
 
 Downsampling = DiffStrideNd | SpectralPoolNd | Following
 
@@ -47,46 +48,89 @@ def freeze(
     >>> freeze(model, (3, 32, 32), integer_strides=True)[1]
     Subsample(3 × 3)
     """
-    frozen = copy.deepcopy(model).eval()
-    parameter = next(frozen.parameters(), torch.zeros(()))
-    example = torch.zeros(1, *input_size).to(parameter)
-    sizes = _sizes(frozen, example)
-    if not sizes:
-        raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
-    # All is read before anything is changed: layers may follow others.
-    made: dict[nn.Module, nn.Module] = {}
     if integer_strides:
-        strides = {module: _strides(module, size) for module, size in sizes.items()}
-        made = {module: _whole(module, strides[module]) for module in sizes}
-    else:
-        matrices = {module: _matrices(module, size, example) for module, size in sizes.items()}
-        alone = [module for module in sizes if isinstance(module, Downsampling)]
-        pairs = find_pairs(frozen, example, alone)
-        made = {
-            module: _constant(module, size, matrices[module], example)
-            for module, size in sizes.items()
-        }
-        for convolution, (layer, size) in pairs.items():
-            constant = made[layer]
-            assert isinstance(constant, Frozen)
-            if constant.size == constant.output_size:  # it could not tell what is done already
-                continue
-            before = _before(convolution, size, matrices[layer], example)
-            if before is not None:
-                made[convolution] = nn.Sequential(before, convolution)
-                constant.done_before = True
-    for name, module in list(frozen.named_modules(remove_duplicate=False)):
+        return _integer(model, input_size)
+    example = _example(model, input_size)
+    sample = torch.rand(example.shape, generator=torch.Generator().manual_seed(0)).to(example)
+    expected = _outputs(copy.deepcopy(model).eval(), sample)
+    # What is merged is seen in one pass; should a network do more than was seen, nothing is merged.
+    for merging in (True, False):
+        frozen = _frozen(model, example, merging)
+        with contextlib.suppress(Exception):
+            if _close(_outputs(frozen, sample), expected):
+                return frozen
+    raise ValueError(
+        "the frozen network computes something else than the model: does it do more with a layer "
+        "of this library than to call it, or change from call to call?"
+    )
+
+
+def _example(model: nn.Module, input_size: Sequence[int]) -> Tensor:
+    parameter = next(model.parameters(), torch.zeros(()))
+    return torch.zeros(1, *input_size).to(parameter)
+
+
+def _outputs(model: nn.Module, x: Tensor) -> list[Tensor]:
+    with torch.no_grad():
+        return tensors(model(x))
+
+
+def _close(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """Whether both are the same numbers, to some digits of the precision they have."""
+    if [x.shape for x in found] != [x.shape for x in expected]:
+        return False
+    for a, b in zip(found, expected, strict=True):
+        if b.is_floating_point():
+            largest = b.abs().max().item() if b.numel() else 0.0
+            limit = 1e4 * torch.finfo(b.dtype).eps if b.dtype.itemsize > 2 else 0.1
+            if not torch.allclose(a, b, rtol=0, atol=limit * max(largest, 1e-6), equal_nan=True):
+                return False
+    return True
+
+
+def _frozen(model: nn.Module, example: Tensor, merging: bool) -> nn.Module:
+    frozen = copy.deepcopy(model).eval()
+    sizes = _sizes(frozen, example)
+    # All is read before anything is changed: layers may follow others.
+    matrices = {module: _matrices(module, size, example) for module, size in sizes.items()}
+    alone = [module for module in sizes if isinstance(module, Downsampling)]
+    pairs = find_pairs(frozen, example, alone) if merging else {}
+    made = {
+        module: _constant(module, size, matrices[module], example) for module, size in sizes.items()
+    }
+    for convolution, (layer, size) in pairs.items():
+        constant = made[layer]
+        assert isinstance(constant, Frozen)
+        if constant.size == constant.output_size:  # it could not tell what is done already
+            continue
+        before = _before(convolution, size, matrices[layer], example)
+        if before is not None:
+            _downsample_first(convolution, before)
+            constant.done_before = True
+    return _replaced(frozen, made)
+
+
+def _integer(model: nn.Module, input_size: Sequence[int]) -> nn.Module:
+    frozen = copy.deepcopy(model).eval()
+    example = _example(frozen, input_size)
+    sizes = _sizes(frozen, example)
+    strides = {module: _strides(module, size) for module, size in sizes.items()}
+    frozen = _replaced(frozen, {module: _whole(module, strides[module]) for module in sizes})
+    try:
+        with torch.no_grad():
+            frozen(example)
+    except RuntimeError as error:
+        raise ValueError(f"with whole strides the network does not fit: {error}") from error
+    return frozen
+
+
+def _replaced(model: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
+    """A network with other modules in the places of some."""
+    for name, module in list(model.named_modules(remove_duplicate=False)):
         if module in made and name:
             parent, _, child = name.rpartition(".")
-            setattr(frozen.get_submodule(parent), child, made[module])
-    frozen = made.get(frozen, frozen)
-    if integer_strides:
-        try:
-            with torch.no_grad():
-                frozen(example)
-        except RuntimeError as error:
-            raise ValueError(f"with whole strides the network does not fit: {error}") from error
-    return frozen
+            setattr(model.get_submodule(parent), child, made[module])
+    return made.get(model, model)
 
 
 def _sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, tuple[int, ...]]:
@@ -96,8 +140,8 @@ def _sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, tuple[int, ...]
     alone = [m for m in model.modules() if isinstance(m, Downsampling) and m not in inside]
     found: dict[nn.Module, tuple[int, ...]] = {}
 
-    def note(module: nn.Module, args: Any) -> None:
-        size = tuple(args[0].shape[2:])
+    def note(module: nn.Module, args: Any, kwargs: Any) -> None:
+        size = tuple(first_input(args, kwargs).shape[2:])
         if found.setdefault(module, size) != size:
             name = next(name for name, other in model.named_modules() if other is module)
             raise ValueError(
@@ -105,13 +149,17 @@ def _sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, tuple[int, ...]
                 f"for one: give each place a layer of its own"
             )
 
-    hooks = [module.register_forward_pre_hook(note) for module in [*wholes, *alone]]
+    hooks = [
+        module.register_forward_pre_hook(note, with_kwargs=True) for module in [*wholes, *alone]
+    ]
     try:
         with torch.no_grad():
             model(example)
     finally:
         for hook in hooks:
             hook.remove()
+    if not found:
+        raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
     return found
 
 
@@ -141,8 +189,16 @@ def _constant(
         module.downsample_first = before is not None
         return module
     if before is not None:
-        return nn.Sequential(before, convolution)
+        return _downsample_first(convolution, before)
     return nn.Sequential(convolution, Frozen(matrices, like))
+
+
+def _downsample_first(convolution: nn.Module, before: Frozen) -> nn.Module:
+    """A convolution that reads what is downsampled already, and is one of torch still."""
+    convolution.__class__ = CONVERTED[type(convolution)][2]
+    changed: Any = convolution
+    changed.downsample, changed.downsample_first = before, True
+    return convolution
 
 
 def _before(
@@ -234,14 +290,6 @@ def _plain(module: DiffStrideConvNd, stride: Any) -> Any:
     convolution.weight = module.weight
     convolution.bias = module.bias
     return convolution.eval()
-
-
-def _looks_at_single_samples(layer: Any) -> bool:
-    """Whether a layer is a convolution that does not look sideways."""
-    if not isinstance(layer, _ConvNd | DiffStrideConvNd):
-        return False
-    padded = not isinstance(layer.padding, str) and any(layer.padding)
-    return set(layer.kernel_size) == {1} and not padded
 
 
 def _channels(layer: Any) -> int:

@@ -13,7 +13,7 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Uses(TorchFunctionMode):
-    """While a network runs, counts for what every tensor is used, but for reading its shape."""
+    """While a network runs, counts for what every tensor is used, be it only to read its shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,12 +24,28 @@ class Uses(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not self.inside and getattr(func, "__name__", "") != "__get__":
+        if not self.inside:
             self.count((args, kwargs))
         return func(*args, **(kwargs or {}))
 
     def count(self, values: Any) -> None:
-        self.numbers.update({id(x) for x in tree_leaves(values) if isinstance(x, Tensor)})
+        self.numbers.update({id(x) for x in tensors(values)})
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """All tensors in whatever a network takes or returns, objects that hold some included."""
+    found = []
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            found += [x for x in tree_leaves(vars(leaf)) if isinstance(x, Tensor)]
+    return found
+
+
+def first_input(args: Any, kwargs: Any) -> Any:
+    """What a module was called with, by name or not."""
+    return args[0] if args else next(iter(kwargs.values()))
 
 
 def find_pairs(
@@ -46,25 +62,35 @@ def find_pairs(
     """By number of the tensor, which is kept: the number of one that is gone is given again."""
     followed: list[tuple[int, nn.Module]] = []
 
-    def convolved(module: nn.Module, args: Any, output: Tensor) -> None:
+    def convolved(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         calls[module] += 1
-        made[id(output)] = (module, tuple(args[0].shape[2:]), output)
+        uses.inside += 1  # asking for a shape here is no use of the network's
+        made[id(output)] = (module, tuple(first_input(args, kwargs).shape[2:]), output)
+        uses.inside -= 1
+        uses.numbers[id(output)] = 0  # what was counted was another tensor, which is gone
 
-    def enter(module: nn.Module, args: Any) -> None:
-        if id(args[0]) in made:
-            followed.append((id(args[0]), module))
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        number = id(first_input(args, kwargs))
+        if number in made:
+            followed.append((number, module))
         uses.inside += 1
 
     def leave(module: nn.Module, args: Any, output: Tensor) -> None:
         uses.inside -= 1
 
     hooks = [
-        module.register_forward_hook(convolved)
+        module.register_forward_hook(convolved, with_kwargs=True)
         for module in model.modules()
-        if type(module) in CONVOLUTIONS and set(module.stride) == {1}  # type: ignore[arg-type]
+        if type(module) in CONVOLUTIONS
+        and set(module.stride) == {1}  # type: ignore[arg-type]
+        and not _has_hooks(module)
     ]
     for layer in layers:
-        hooks += [layer.register_forward_pre_hook(enter), layer.register_forward_hook(leave)]
+        if not _has_hooks(layer):
+            hooks += [
+                layer.register_forward_pre_hook(enter, with_kwargs=True),
+                layer.register_forward_hook(leave),
+            ]
     try:
         with torch.no_grad(), uses:
             output = model(example)
@@ -79,3 +105,8 @@ def find_pairs(
         if uses.numbers[number] == 1 and calls[convolution] == 1:
             pairs[convolution] = (layer, size)
     return pairs
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether something happens around a module that is no part of it."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

@@ -114,7 +114,7 @@
   const first = data.layers[0];
   const state = {
     size: first ? first.size : 32, stride: first ? first.stride : 2,
-    smoothness: first ? first.smoothness : 4, convention: "paper", example: 0,
+    smoothness: first ? first.smoothness : 4, convention: first ? first.convention : "paper", example: 0,
   };
   const sizes = new Set([8, 16, 24, 28, 31, 32, 33, 48, 64, ...data.layers.map((layer) => layer.size)]);
   for (const size of [...sizes].filter((n) => n <= 128).sort((a, b) => a - b)) option(get("size"), size, size);
@@ -220,8 +220,8 @@
   listen("example", "change", (value) => ({ example: Number(value) }));
   listen("learned", "change", (value) => {
     if (value === "") return {};
-    const { size, stride, smoothness } = data.layers[value];
-    return { size, stride, smoothness };
+    const { size, stride, smoothness, convention } = data.layers[value];
+    return { size, stride, smoothness, convention };
   });
 
   function drag(id, values) {
