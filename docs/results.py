@@ -137,7 +137,7 @@ def draw_settings(lines):
     right.set_xticks([5, 10, 20, 40], ["5", "10", "20", "40"])
     right.minorticks_off()
     right.set_title("What accuracy costs")
-    left.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     for ax in (left, right):
         ax.grid(alpha=0.3)
     return figure
