@@ -2,28 +2,18 @@
 
 import ast
 import itertools
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from diffstride import models
 from diffstride.experiments import recipes
+from diffstride.experiments.plan import flat
 from diffstride.experiments.recipes import RECIPES
 from diffstride.layers.downsample import KINDS
 from diffstride.training import config as config_module
 from diffstride.training import runs
 from diffstride.training.config import Kind, ModelName
-
-
-def flat(config):
-    values = {}
-    for section, content in asdict(config).items():
-        if isinstance(content, dict):
-            values |= {f"{section}.{name}": value for name, value in content.items()}
-        else:
-            values[section] = content
-    return values
 
 
 # Section 3.2, "Experimental setup": all datasets, then CIFAR, then ImageNet.
