@@ -15,7 +15,6 @@ from diffstride.training import config as config_module
 from diffstride.training import runs
 from diffstride.training.config import Kind, ModelName
 
-
 # Section 3.2, "Experimental setup": all datasets, then CIFAR, then ImageNet.
 PAPER = {
     "optim.name": "sgd",
