@@ -21,8 +21,8 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     """Let learnable strides grow as little as brings a network within a budget.
 
     To be called after every step of an optimiser: together they descend along the loss as far as
-    the budget allows. Strides that save more multiply-accumulates grow more, so that in the end no
-    stride could be exchanged for another at the same cost and a smaller loss.
+    the budget allows. Strides that save more multiply-accumulates grow more, as in a projection
+    onto the budget.
 
     Args:
         model: any network with learnable strides.

@@ -1,6 +1,5 @@
 """Turn a trained network into a plain and fast one of constants."""
 
-import contextlib
 import copy
 import math
 from collections.abc import Sequence
@@ -54,15 +53,18 @@ def freeze(
     sample = torch.rand(example.shape, generator=torch.Generator().manual_seed(0)).to(example)
     expected = _outputs(copy.deepcopy(model).eval(), sample)
     # What is merged is seen in one pass; should a network do more than was seen, nothing is merged.
+    cause: Exception | None = None
     for merging in (True, False):
         frozen = _frozen(model, example, merging)
-        with contextlib.suppress(Exception):
+        try:
             if _close(_outputs(frozen, sample), expected):
                 return frozen
+        except Exception as error:  # whatever the network says of what it can't take
+            cause = error
     raise ValueError(
         "the frozen network computes something else than the model: does it do more with a layer "
         "of this library than to call it, or change from call to call?"
-    )
+    ) from cause
 
 
 def _example(model: nn.Module, input_size: Sequence[int]) -> Tensor:
