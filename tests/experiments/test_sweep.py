@@ -342,6 +342,18 @@ def test_a_run_without_a_word_says_by_which_signal_it_was_killed(tmp_path, stand
     assert f"{NAMES[0]} failed: killed by signal 9" in capsys.readouterr().err
 
 
+def test_a_run_that_has_its_last_metrics_and_not_their_checkpoint_goes_on(tmp_path, stand_in):
+    """It was killed between the two; one whose checkpoints were thrown away is left alone."""
+    for run, epochs in zip(plan("toy.toml").runs, ((1,), ()), strict=False):
+        folder(tmp_path / "out" / run.name, run.config)
+        for epoch in epochs:
+            path = Run(tmp_path / "out" / run.name).checkpoints / f"epoch-{epoch:05}.ckpt"
+            path.parent.mkdir()
+            path.touch()
+    assert main(["sweep", "toy.toml", "--out", "out"]) == 0
+    assert stand_in() == [f"resume {NAMES[0]}"]
+
+
 def until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():

@@ -170,6 +170,37 @@ def test_a_sweep_beside_the_paper(tmp_path):
     assert "Runs differ in model.downsampling, model.strides, seed" in str(found.text)
 
 
+def test_a_sweep_has_every_table_that_the_paper_has_of_it(tmp_path):
+    sweep = write_sweep(tmp_path / "s", [(2.0,), (3.0,)], {"strided": "strided"}, 1)
+    plan = json.loads((sweep / "sweep.json").read_text())
+    plan["paper"] = {"(2)": {"strided": [68.65, 0.26]}}
+    plan["paper_top5"] = {"(2)": {"strided": [88.5, 0.15]}}
+    (sweep / "sweep.json").write_text(json.dumps(plan))
+    for name in ("strided-2-s0", "strided-3-s0"):
+        path = sweep / name / "metrics.csv"
+        head, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([f"{head},test_top5", *(f"{line},0.75" for line in lines)]))
+    found = report(sweep).text["Results"]
+    one, two = found.split("Top-5 test accuracy in %")
+    assert "Top-1 test accuracy in %" in one
+    assert "(2) 50.00 n = 1 paper 68.65 ± 0.26" in one and "(3) 52.00 n = 1" in one
+    assert "(2) 75.00 n = 1 paper 88.50 ± 0.15" in two and "(3) 75.00 n = 1" in two
+
+
+def test_a_sweep_of_sound_has_the_strides_of_the_first_layer(tmp_path):
+    facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 40, 20]}
+    settings = {"facts": facts, "size": (40, 20)}
+    sweep = write_sweep(tmp_path / "s", [(2.0,)], {"diffstride": "diffstride"}, 2, **settings)
+    plan = json.loads((sweep / "sweep.json").read_text())
+    both = {"strides": [[1.5, 0.1], [2.0, 0.0]], "cutoffs": [[33.0, 1.0], [0.25, 0.0]]}
+    plan["paper_first_strides"] = {"(2)": both}
+    (sweep / "sweep.json").write_text(json.dumps(plan))
+    strides = "2.050 ± 0.071 2.100 ± 0.071"  # 2 and 2.1 along time, 2.05 and 2.15 along frequency
+    cutoffs = "24.405 ± 0.842 0.238 ± 0.008"  # 100 / 2 / 2 and so on
+    paper = "1.500 ± 0.100 2.000 ± 0.000 33.000 ± 1.000 0.250 ± 0.000"
+    assert f"(2) {strides} {cutoffs} paper {paper}" in report(sweep).text["Results"]
+
+
 def test_runs_that_are_no_sweep_and_sweeps_with_them(tmp_path):
     write_sweep(tmp_path / "all" / "s", [(2.0,)], {"a": "strided"}, 1)
     write_run(tmp_path / "all" / "one", accuracy=0.6)

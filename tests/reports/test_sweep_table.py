@@ -78,7 +78,7 @@ def folder(tmp_path):
     plan = document(runs, ["(2)", "(3)"], ["strided", "diffstride"], paper)
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     for i, name in enumerate(("strided-2-s0", "strided-2-s1", "strided-3-s0", "strided-3-s1")):
-        run(tmp_path / name, 0.5 + i / 10, mmacs=8 + i)
+        run(tmp_path / name, 0.5 + i / 10, mmacs=8 + i, stride_penalty=0.0)
     run(tmp_path / "diffstride-2-s0", 0.9, budget=9.8)
     run(tmp_path / "diffstride-2-s1", 0.3, epochs=1)
     run(tmp_path / "diffstride-3-s0", 0.7, budget=8.0)
@@ -134,6 +134,8 @@ def test_the_same_is_written_as_csv_markdown_and_latex(folder):
     assert float(cell["mean"]) == pytest.approx(55)
     assert float(cell["sd"]) == pytest.approx(50**0.5)
     assert (cell["mmacs"], cell["seconds_per_step"]) == ("8.5", "0.5")
+    assert cell["penalty"] == ""  # of strides that are not learned, nobody has told it
+    assert rows["(2)", "diffstride"]["penalty"] == "0.25"
     cell = rows["(3)", "diffstride"]
     assert (cell["n"], cell["sd"], cell["paper_mean"]) == ("1", "", "")
     page = (folder / "table.md").read_text()

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from diffstride.training.runs import read_rows
+from diffstride.training.runs import Run, read_rows
 
 Event = tuple[str, str | None] | None
 
@@ -51,6 +51,15 @@ def epochs_done(folder: Path) -> int:
         return 0
 
 
+def finished(folder: Path, epochs: int) -> bool:
+    """Whether a run has its last epoch, and its checkpoint unless all were thrown away.
+
+    Metrics are written just before: who was killed between the two has an epoch to repeat.
+    """
+    files = Run(folder).checkpoint_files()
+    return epochs_done(folder) >= epochs and (not files or files[0].stem >= f"epoch-{epochs:05}")
+
+
 def carry_out(
     job: Job,
     threads: int,
@@ -72,7 +81,7 @@ def carry_out(
                 return STOPPED
         error = None
         for _ in range(ATTEMPTS):
-            if epochs_done(Path(job.folder)) >= job.epochs:
+            if finished(Path(job.folder), job.epochs):
                 return None
             began = (Path(job.folder) / "config.yaml").exists()
             words = ["resume", job.folder] if began else ["train", job.config, "--name", job.name]

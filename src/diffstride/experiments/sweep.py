@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffstride.experiments import engines, grids, tables
-from diffstride.experiments.engines import Job, epochs_done
+from diffstride.experiments.engines import Job, epochs_done, finished
 from diffstride.experiments.plan import Plan, Planned, flat
 from diffstride.experiments.tables import PAPER, TABLES
 from diffstride.experiments.watch import Watch
@@ -98,7 +98,11 @@ def sweep(plan: Plan, out: str | Path, options: Options) -> dict[str, str]:
 
         measure.measure(plan, folder)
         return {}
-    jobs = [job(run, folder) for run in told if not finished(run, folder)]
+    jobs = [
+        job(run, folder)
+        for run in told
+        if not finished(folder / run.name, run.config.trainer.epochs)
+    ]
     watch = Watch({run.name: run.config.trainer.epochs for run in told}, folder)
     failed: dict[str, str] = {}
     with _ended_like_interrupted(), watch, closing(start(jobs, options)) as events:
@@ -139,11 +143,6 @@ def _devices() -> list[str]:
     number = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:number] if visible else [str(i) for i in range(number)]
-
-
-def finished(run: Planned, folder: Path) -> bool:
-    """Whether a run has its last epoch."""
-    return epochs_done(folder / run.name) >= run.config.trainer.epochs
 
 
 def job(run: Planned, folder: Path) -> Job:
@@ -255,8 +254,7 @@ def states(plan: Plan, out: str | Path) -> Mapping[str, str]:
     folder = Path(out).expanduser().absolute()
     found = {}
     for run in plan.runs:
+        done = finished(folder / run.name, run.config.trainer.epochs)
         epochs = epochs_done(folder / run.name)
-        found[run.name] = (
-            "finished" if finished(run, folder) else f"{epochs} epochs" if epochs else "–"
-        )
+        found[run.name] = "finished" if done else f"{epochs} epochs" if epochs else "–"
     return found

@@ -3,13 +3,13 @@
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diffstride.reports import sweep_table
+from diffstride.reports import sweeps
 from diffstride.reports.reading import Run, read_run
-from diffstride.reports.sweep_table import Found
+from diffstride.reports.sweeps import Sweep
 
 Block: TypeAlias = dict[str, Any]
 """A table, figures or images, by its ``kind``, as the template knows it."""
@@ -46,7 +46,7 @@ class Part:
     groups: list[Group]
     columns: list[str]
     """Methods, in the order of their colours."""
-    sweep: Found | None = None
+    sweep: Sweep | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """Of a sweep that trains nothing: what was measured, by row and column."""
 
@@ -96,22 +96,20 @@ def _is_one(folder: Path) -> bool:
 
 def of_sweep(folder: Path) -> Part:
     """A group for each cell of the table in which a run has begun."""
-    sweep = sweep_table.read(folder)
+    sweep = sweeps.read(folder)
     plan = sweep.plan
     cells: dict[tuple[str, str], list[Run]] = {
         (row, column): [] for row in plan["rows"] for column in plan["columns"]
     }
     for entry in plan["runs"]:
         if (run := sweep.runs.get(entry["name"])) is not None:
-            own = replace(run, fixed_penalty=entry.get("penalty"))
-            cells.setdefault((entry["row"], entry["column"]), []).append(own)
-    titles = plan.get("column_titles", {})
-    named = [(row, str(titles.get(column, column)), runs) for (row, column), runs in cells.items()]
+            cells.setdefault((entry["row"], entry["column"]), []).append(run)
+    named = [(row, sweep.title(column), runs) for (row, column), runs in cells.items()]
     groups = [Group(f"{title} {row}", row, title, runs) for row, title, runs in named if runs]
     path = folder / "measured.json"
     measured = json.loads(path.read_text("utf-8"))["values"] if path.is_file() else {}
-    columns = [str(titles.get(column, column)) for column in plan["columns"]]
-    columns = list(dict.fromkeys([*columns, *(group.column for group in groups)]))
+    columns = [*map(sweep.title, plan["columns"]), *(group.column for group in groups)]
+    columns = list(dict.fromkeys(columns))
     return Part(str(plan["title"]), groups, columns, sweep, measured)
 
 

@@ -17,7 +17,8 @@ from diffstride.reports.parts import (
     plus_minus,
 )
 from diffstride.reports.reading import Run
-from diffstride.reports.sweep_table import MEAN, Cell, Found
+from diffstride.reports.sweep_table import FIRST, FIRST_HEAD, first_strides
+from diffstride.reports.sweeps import Cell, Metric, Sweep
 
 
 def summary(part: Part) -> Section:
@@ -51,14 +52,14 @@ def summary(part: Part) -> Section:
     return Section("Summary", text, [{"kind": "cards", "items": cards}])
 
 
-def _spreads(sweep: Found) -> str:
+def _spreads(sweep: Sweep) -> str:
     said = []
     for column in sweep.plan["columns"]:
-        cells = [_cell(sweep, row, column) for row in sweep.plan["rows"] if row != MEAN]
+        cells = [sweep.cell(row, column, sweep.metrics[0]) for row in sweep.settings]
         means = [statistics.fmean(cell.values) for cell in cells if cell.values]
         if len(means) > 1:
             spread = max(means) - min(means)
-            said.append(f"{spread:.1f} points with {_title(sweep, column)} ({len(means)} settings)")
+            said.append(f"{spread:.1f} points with {sweep.title(column)} ({len(means)} settings)")
     if not said:
         return "No method has finished runs from two settings yet."
     return f"From setting to setting, mean accuracy varies by {', by '.join(said)}."
@@ -82,33 +83,30 @@ def results(part: Part) -> Section | None:
         return None
     if not sweep.plan["runs"]:
         return _measured(part, sweep) if part.measured else None
-    columns, settings = sweep.plan["columns"], [row for row in sweep.plan["rows"] if row != MEAN]
-    means = MEAN in sweep.plan["rows"] or MEAN in sweep.plan.get("paper", {})
-    body = []
-    for row in [*settings, *([MEAN] if means else [])]:
-        cells = [_cell(sweep, row, column) for column in columns]
-        best = max((statistics.fmean(cell.values) for cell in cells if cell.values), default=None)
-        body.append((row, [_texts(cell, best) for cell in cells]))
-    table = _matrix(f"{part.title}: test accuracy in %, mean ± sd over n runs", sweep, body)
+    columns, settings = sweep.plan["columns"], sweep.settings
+    tables = [_accuracies(f"{part.title}: {_named(m)}", sweep, m) for m in sweep.metrics]
+    if first := first_strides(sweep):
+        tables.append({"kind": "table", "caption": FIRST, "head": FIRST_HEAD, "rows": first})
     series = [
-        (i, [_cell(sweep, row, column) for row in settings]) for i, column in enumerate(columns)
+        (i, [sweep.cell(row, column, sweep.metrics[0]) for row in settings])
+        for i, column in enumerate(columns)
     ]
     drawn = plots.means(
         settings,
         [(i, [_pair(c.values) for c in own], [_first(c.paper) for c in own]) for i, own in series],
         xlabel="test accuracy (%)",
     )
-    legend = [(i, 0, _title(sweep, column)) for i, column in enumerate(columns)]
+    legend = [(i, 0, sweep.title(column)) for i, column in enumerate(columns)]
     title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
     return Section(
         "Results",
         "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
         "seconds per step of the network as it was in the end.",
-        [table, {"kind": "figures", "legend": legend, "items": [(drawn, title)]}],
+        [*tables, {"kind": "figures", "legend": legend, "items": [(drawn, title)]}],
     )
 
 
-def _measured(part: Part, sweep: Found) -> Section:
+def _measured(part: Part, sweep: Sweep) -> Section:
     """A table of times and memory, which is measured and has no runs."""
     columns = sweep.plan["columns"]
     body = []
@@ -123,29 +121,35 @@ def _measured(part: Part, sweep: Found) -> Section:
     return Section("Results", "", [_matrix(f"{part.title}: relative to the first", sweep, body)])
 
 
-def _matrix(caption: str, sweep: Found, body: list[Any]) -> Block:
-    head = [_title(sweep, column) for column in sweep.plan["columns"]]
+def _matrix(caption: str, sweep: Sweep, body: list[Any]) -> Block:
+    head = [sweep.title(column) for column in sweep.plan["columns"]]
     return {"kind": "matrix", "caption": caption, "corner": "setting", "head": head, "rows": body}
 
 
-def _title(sweep: Found, column: str) -> str:
-    return str(sweep.plan.get("column_titles", {}).get(column, column))
+def _named(metric: Metric) -> str:
+    kind = f"{metric.title} test accuracy" if metric.title else "test accuracy"
+    return f"{kind} in %, mean ± sd over n runs"
 
 
-def _cell(sweep: Found, row: str, column: str) -> Cell:
-    return sweep.cell(row, column, "test_accuracy", "paper")
+def _accuracies(caption: str, sweep: Sweep, metric: Metric) -> Block:
+    body = []
+    for row in sweep.rows:
+        cells = [sweep.cell(row, column, metric) for column in sweep.plan["columns"]]
+        best = max((statistics.fmean(cell.values) for cell in cells if cell.values), default=None)
+        body.append((row, [_texts(cell, best, sweep.digits(metric)) for cell in cells]))
+    return _matrix(caption, sweep, body)
 
 
-def _texts(cell: Cell, best: float | None) -> dict[str, Any] | None:
+def _texts(cell: Cell, best: float | None, digits: int) -> dict[str, Any] | None:
     """What a cell says, or None if there is nothing to say."""
     pair = _pair(cell.values)
     if pair is None:
-        return {"here": "–", "paper": plus_minus(cell.paper)} if cell.paper else None
+        return {"here": "–", "paper": plus_minus(cell.paper, digits)} if cell.paper else None
     return {
-        "here": plus_minus(pair if len(cell.values) > 1 else pair[:1]),
+        "here": plus_minus(pair if len(cell.values) > 1 else pair[:1], digits),
         "best": pair[0] == best,
         "n": len(cell.values),
-        "paper": plus_minus(cell.paper),
+        "paper": plus_minus(cell.paper, digits),
         "macs": number(mean(cell.mmacs)),
         "seconds": number(mean(cell.seconds)),
     }

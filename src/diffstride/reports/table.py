@@ -43,7 +43,7 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
         return [(name, downsampling, "no epoch yet", *[""] * 4)]
     last = rows(folder / "metrics.csv")[-1]
     times = rows(folder / "times.csv")
-    strides = _first_strides(rows(folder / "strides.csv"))
+    strides = first_strides(rows(folder / "strides.csv"))
     first = (
         name,
         downsampling,
@@ -63,7 +63,7 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def _first_strides(strides: list[dict[str, str]]) -> list[dict[str, str]]:
+def first_strides(strides: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows of the first site at the end, one an axis."""
     own = [row for row in strides if row["layer"] == strides[0]["layer"]]
     return [row for row in own if row["epoch"] == own[-1]["epoch"]]
