@@ -231,7 +231,13 @@ def test_sound_says_what_the_first_layer_lets_pass(tmp_path):
         write_run(tmp_path / f"{i}", facts=facts, size=(40, 20), ends=(2.0 + i, 2.0), tasks=["x"])
         for i in range(2)
     ]
+    config = json.loads((runs[1] / "config.yaml").read_text())
+    config["data"] = {"path": None, "task": ["x=notes:pitch", "y=birds"]}
+    (runs[1] / "config.yaml").write_text(json.dumps(config))
     found = report(*runs)
+    told = found.text["Data and environment"]
+    assert "path data/cats" in told and "tasks x=notes:pitch, y=birds" in told
+    assert "handwritten" not in told
     assert (
         "0 time 25 Hz 1 0 frequency 0.2439 cycles per mel channel 1 1 time 16.67 Hz"
         in (found.text["What the first layer lets pass"])

@@ -78,8 +78,11 @@ def conditions(part: Part) -> Section | None:
 
 
 def _data(run: Run) -> dict[str, str]:
-    facts = run.facts
-    found = {"path": str(run.config.get("data", {}).get("path") or "built in: handwritten digits")}
+    facts, told = run.facts, run.config.get("data", {})
+    if tasks := told.get("task"):
+        found = {"tasks": _shown(tasks)}
+    else:
+        found = {"path": str(told.get("path") or "built in: handwritten digits")}
     if "size" in facts:
         found["size of one example"] = " × ".join(map(str, facts["size"]))
     if "classes" in facts:

@@ -29,7 +29,7 @@ def of_run(run: Run, legend: list[Any]) -> list[dict[str, Any]]:
             band, highest = (band, highest) if i else (kept / 2, size // 2)
         spectrum = windows.spectrum(images, axis) if images else None
         highest = max(highest, 0 if spectrum is None else len(spectrum) - 1)
-        unit = f"frequency, {name} (periods per axis)"
+        unit = f"{name}: frequency (periods per axis)"
         svg = plots.passband(spectrum, drawn, highest=highest, band=band, xlabel=unit)
         items.append((svg, f"{run.name}: windows, {name}"))
     blocks: list[dict[str, Any]] = [{"kind": "figures", "legend": legend, "items": items}]
