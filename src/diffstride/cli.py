@@ -161,6 +161,7 @@ def sweep(words: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         "diffstride sweep",
+        usage="diffstride sweep TABLE [options]",
         description=commands.DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

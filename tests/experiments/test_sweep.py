@@ -78,7 +78,7 @@ def test_every_table_is_a_list_of_runs(table):
         run.config.check()
         assert run.config.seed == run.seed
     figures = [value for row in told.paper.values() for pair in row.values() for value in pair]
-    assert figures
+    assert figures and {type(value) for value in figures} <= {int, float}
     assert json.loads(json.dumps(told.document()))["columns"] == list(told.columns)
 
 
@@ -99,6 +99,22 @@ def test_what_a_table_takes_is_told_before():
     short = plan("audio")
     assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", forecast(short))
     assert forecast(sweep.find("toy.toml", "small", None, [])) == "2 runs"
+
+
+@pytest.mark.parametrize("table", [name for name in tables.TABLES if name != "cost"])
+def test_every_table_can_be_printed_and_shown_before_it_begins(table, tmp_path, capsys):
+    """With the paper's figures, which is where one sees what was planned."""
+    told = plan(table).document()
+    (tmp_path / "sweep.json").write_text(json.dumps(told))
+    assert main(["table", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    paper = [pair for row in told["paper"].values() for pair in row.values()]
+    digits = 2 if any(round(value, 1) != value for pair in paper for value in pair) else 1
+    for pair in paper:
+        text = " ± ".join(f"{value:.{digits}f}" for value in pair)
+        assert text in out and f"paper {text}" in page
 
 
 @pytest.mark.parametrize("table", ["cifar10", "densenet_cifar100", "imagenet"])
@@ -174,6 +190,10 @@ GRID = 'recipe = "digits"\n[grid]\n'
         (["toy.toml", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["toy.toml", "--gpus", "-1"], "--gpus must be at least 0, got -1.0"),
         (["cifar10", "--trainer.epochs", "0"], "--trainer.epochs must be at least 1"),
+        (["toy.toml", "--address", "auto"], "--address is for --engine ray"),
+        (["toy.toml", "--cores", "2"], "--cores is for --engine ray"),
+        (["toy.toml", "--engine", "ray", "--jobs", "2"], "--jobs is for --engine local"),
+        (["toy.toml", "--gpus", "2"], "--gpus must be at most 1 with --engine local, got 2"),
         ("recipe = [", "can't be read as TOML"),
         ('recipe = "nothing"', "no recipe 'nothing'"),
         ("colour = 1", "has colour; it may have recipe, title, seeds, settings, grid"),
@@ -199,14 +219,17 @@ def test_what_can_not_be_swept_is_said_in_a_line(words, message, tmp_path, capsy
 
 def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
     path = tmp_path / "own.toml"
-    path.write_text(TOY + '"model.width" = [0.25, 1]\n"data.flip" = [true]')
+    path.write_text(TOY + '"model.width" = [0.25, 1]\n"data.flip" = [true, false]')
     told = grids.plan(path, seeds=2)
-    assert told.rows == ("(2, 2, 2), width 0.25, flip True", "(2, 2, 2), width 1, flip True")
+    assert told.rows[:2] == (
+        "(2, 2, 2), width 0.25, flip True",
+        "(2, 2, 2), width 0.25, flip False",
+    )
     assert list(told.columns) == ["strided", "diffstride"]
-    assert told.runs[3].name == "diffstride-2-2-2-width1-flipTrue-s0"
-    assert told.runs[3].config.model.width == 1
-    assert told.runs[3].config.data.flip
-    assert [run.seed for run in told.runs] == [0] * 4 + [1] * 4
+    assert told.runs[7].name == "diffstride-2-2-2-width1-flipFalse-s0"
+    assert told.runs[7].config.model.width == 1
+    assert [run.config.data.flip for run in told.runs[:4]] == [True, False] * 2
+    assert [run.seed for run in told.runs] == [0] * 8 + [1] * 8
     assert told.config.trainer.epochs == 2
 
 
@@ -279,8 +302,45 @@ def test_budgets_for_images_of_another_size_are_refused(tmp_path):
     (tmp_path / "data.json").write_text(json.dumps({"size": [1, 28, 28]}))
     sweep.check_size(tmp_path, None)
     sweep.check_size(tmp_path, (1, 28, 28))
-    with pytest.raises(ValueError, match=r"for examples of \(3, 32, 32\).* \(1, 28, 28\)"):
+    with pytest.raises(ValueError, match=r"for examples of \(3, 32, 32\).* \(1, 28, 28\).*data$"):
         sweep.check_size(tmp_path, (3, 32, 32))
+    with pytest.raises(ValueError, match=r"choose other data, or --data.image_size 32$"):
+        sweep.check_size(tmp_path, (1, 32, 32))
+
+
+def test_a_sweep_stops_as_soon_as_it_sees_such_data(tmp_path, stand_in):
+    told = replace(sweep.find("toy.toml", "small", None, []), size=(1, 32, 32))
+    for name in NAMES:
+        (tmp_path / "do" / name).write_text(
+            "(run / 'data.json').write_text('{\"size\": [1, 28, 28]}'); time.sleep(600)"
+        )
+    with pytest.raises(ValueError, match="budgets of this table are for"):
+        sweep.sweep(told, "out", sweep.Options())
+
+
+def test_a_damaged_plan_is_named(tmp_path):
+    (tmp_path / "sweep.json").write_text("{")
+    with pytest.raises(ValueError, match=r"sweep.json can't be read .*: remove it, and the same"):
+        sweep.merged(tmp_path, plan("cifar10"))
+
+
+@pytest.mark.parametrize("name", ["cost", "imagenet", "audio"])
+def test_a_grid_may_have_the_name_of_a_table(name, stand_in, capsys):
+    Path(f"{name}.toml").write_text(TOY)
+    assert main(["sweep", f"{name}.toml", "--dry_run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 runs"
+    assert main(["sweep", f"{name}.toml"]) == 0
+    assert sorted(stand_in()) == [f"train {run}" for run in sorted(NAMES)]
+    assert "75.0" in capsys.readouterr().out
+
+
+def test_logs_that_can_not_be_locked_are_said(tmp_path, stand_in, monkeypatch, capsys):
+    def flock(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(engines.fcntl, "flock", flock)
+    assert main(["sweep", "toy.toml", "--out", "out"]) == 1
+    assert f"{NAMES[0]} failed: [Errno 38] Function not implemented" in capsys.readouterr().err
 
 
 # What stands in for `diffstride` where it does not matter what is learned: an epoch a call at most,
@@ -451,6 +511,9 @@ def test_costs_are_measured_once(capsys):
     before = path.read_bytes()
     assert main(words) == 0
     assert path.read_bytes() == before
+    assert main([*words, "--model.smoothness", "3"]) == 1
+    assert "measured.json was measured with other settings" in capsys.readouterr().err
+    assert main(words) == 0
     assert "Training: time per step   1.00" in capsys.readouterr().out
 
 
@@ -531,6 +594,11 @@ def test_ray_makes_the_same_table_though_a_worker_dies(tmp_path, by_hand):
     for name in NAMES:
         for file in ("metrics.csv", "strides.csv"):
             assert (out / name / file).read_text() == (tmp_path / "hand" / name / file).read_text()
+
+
+def test_more_than_a_machine_has_is_refused(capsys):
+    assert main(["sweep", "toy.toml", "--engine", "ray", "--cores", "4096"]) == 1
+    assert "a run wants 4096 CPU, and Ray has" in capsys.readouterr().err
 
 
 def test_the_page_has_a_command_for_every_table():

@@ -108,6 +108,8 @@ def test_the_table_has_means_deviations_the_paper_and_the_price(folder, capsys):
         "resnet18, width 0.125, batches of 32, epochs: 2."
     )
     assert lines[18:] == [
+        "Budgets are above the cost of Strided where learnable strides can't cost as little: "
+        "(2) 15%.",
         "Over their budgets by more than a twentieth, in M MACs: diffstride-3-s0 10 of 8.",
         "6 of 8 runs are finished; missing: diffstride-2-s1 (1 of 2 epochs), diffstride-3-s1.",
     ]
@@ -172,11 +174,28 @@ def test_a_network_for_several_tasks_has_a_row_for_each(tmp_path):
     assert "Mean accuracy  80.0        55.0 ± 7.1" in lines
     at = next(i for i, line in enumerate(lines) if line.startswith("Strides of the first layer"))
     assert [line.split() for line in lines[at + 2 : at + 6]] == [
-        ["Words", "2.500", "4.000", "20.000", "0.125"],
-        "paper 1.500 ± 0.100 2.000 ± 0.000 33.000 ± 1.000 0.250 ± 0.000".split(),
+        ["Words", "2.50", "4.00", "20.00", "0.1250"],
+        "paper 1.50 ± 0.10 2.00 ± 0.00 33.00 ± 1.00 0.2500 ± 0.0000".split(),
         ["Birds", "–", "–", "–", "–"],
-        ["Network", "for", "all", "tasks", "2.500", "4.000", "20.000", "0.125"],
+        ["Network", "for", "all", "tasks", "2.50", "4.00", "20.00", "0.1250"],
     ]
+
+
+def test_methods_with_other_windows_are_named(tmp_path):
+    runs = [("learned-s0", "(2)", "learned", {}), ("budget-s0", "(2)", "budget", {})]
+    plan = document(runs, ["(2)"], ["learned", "budget"])
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    for name, *_ in runs:
+        run(tmp_path / name, 0.5)
+    assert "Windows differ" not in write_tables(tmp_path)
+    path = tmp_path / "budget-s0" / "config.yaml"
+    config = json.loads(path.read_text())
+    config["model"] |= {"smoothness": 1.0, "convention": "symmetric"}
+    path.write_text(json.dumps(config))
+    assert (
+        "Windows differ. Learned: R = 4, paper convention; Budget: R = 1, symmetric convention."
+        in write_tables(tmp_path).splitlines()
+    )
 
 
 def test_top_5_has_a_table_of_its_own(tmp_path):

@@ -134,7 +134,7 @@ def _locked(log: IO[str]) -> bool:
     """Lock a log; the processes that write to it share the lock and keep it when this one dies."""
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     return True
 
@@ -200,8 +200,14 @@ def on_ray(
         # The dashboard is the cluster's business.
         dashboard = None if address else False
         ray.init(address=address, log_to_driver=False, include_dashboard=dashboard)
-    if gpus is None:
-        gpus = 1 if ray.cluster_resources().get("GPU") else 0  # type: ignore[no-untyped-call]
+    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus = (1 if there.get("GPU") else 0) if gpus is None else gpus
+    for kind, wanted in (("CPU", threads), ("GPU", gpus)):
+        if wanted > there.get(kind, 0):
+            told = f"a run wants {wanted:g} {kind}, and Ray has {there.get(kind, 0):g}"
+            if not address:
+                raise ValueError(f"{told}: choose smaller --cores or --gpus")
+            print(f"{told} at the moment: runs wait until there are more", flush=True)
     task = ray.remote(carry_out).options(num_cpus=threads, num_gpus=gpus, max_retries=DEATHS)
     names = {task.remote(job, threads): job.name for job in jobs}
     pending = list(names)

@@ -20,7 +20,7 @@ def forecast(plan: Plan) -> str:
 
     A step is counted as three passes forward, at the strides that runs begin with.
     """
-    if plan.table not in TABLES or not plan.runs:
+    if plan.scale == "own" or not plan.runs:
         return f"{len(plan.runs)} runs"
 
     from diffstride.experiments.prepare import build

@@ -5,6 +5,7 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from diffstride.experiments.plan import Plan, with_model
 from diffstride.experiments.prepare import build
 from diffstride.experiments.tables import COST_ROWS, PAPER, TABLES
-from diffstride.training.runs import environment, write
+from diffstride.training.runs import RunError, environment, write
 
 ROUNDS = 7
 
@@ -26,11 +27,20 @@ def measure(plan: Plan, folder: Path) -> None:
     """Measure the network for all tasks of sound with each method; write measured.json.
 
     A measurement that is there already is not repeated.
+
+    Raises:
+        RunError: if it is one of other settings.
     """
     path = folder / "measured.json"
-    if path.exists():
-        return
     config, size = plan.config, TABLES[plan.table]["size"]
+    settings = {"batches": config.data.batch_size, "model": asdict(config.model)}
+    settings = json.loads(json.dumps(settings))  # tuples to lists
+    if path.exists():
+        if json.loads(path.read_text("utf-8")).get("settings") != settings:
+            raise RunError(
+                f"{path} was measured with other settings: remove it, or choose another --out"
+            )
+        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = {name: range(task["classes"]) for name, task in PAPER["tasks"].items()}
     torch.manual_seed(0)
@@ -56,7 +66,12 @@ def measure(plan: Plan, folder: Path) -> None:
         f"medians of {ROUNDS} rounds on {', '.join(where['gpus']) or 'a CPU'}, "
         f"{where['threads']} threads, torch {where['torch']}; memory is of tensors"
     )
-    told = {"conditions": conditions, "values": values, "environment": where}
+    told = {
+        "conditions": conditions,
+        "values": values,
+        "environment": where,
+        "settings": settings,
+    }
     write(path, json.dumps(told, indent=1) + "\n")
 
 

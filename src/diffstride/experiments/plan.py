@@ -69,12 +69,13 @@ def as_words(settings: Mapping[str, Any]) -> list[str]:
     """Settings as on the command line of ``diffstride train``.
 
     >>> as_words({"model.strides": [2, 3], "data.flip": False, "data.task": ["a=x", "b=y"]})
-    ['--model.strides', '2', '3', '--no-data.flip', '--data.task', 'a=x', '--data.task', 'b=y']
+    ['--model.strides', '2', '3', '--data.no_flip', '--data.task', 'a=x', '--data.task', 'b=y']
     """
     words = []
     for name, value in settings.items():
         if isinstance(value, bool):
-            words.append(f"--{name}" if value else "--" + "no-" + name)
+            section, point, own = name.rpartition(".")
+            words.append(f"--{name}" if value else f"--{section}{point}no_{own}")
         elif name == "data.task":
             words += [word for task in value for word in ("--data.task", str(task))]
         else:

@@ -62,6 +62,13 @@ class Options(NamedTuple):
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(f"--{name} must be at least {least}, got {value}")
+        others = ("address", "cores") if self.engine == "local" else ("jobs",)
+        for name in others:
+            if getattr(self, name) is not None:
+                engine = "ray" if self.engine == "local" else "local"
+                raise ValueError(f"--{name} is for --engine {engine}")
+        if self.engine == "local" and (self.gpus or 0) > 1:
+            raise ValueError(f"--gpus must be at most 1 with --engine local, got {self.gpus:g}")
 
 
 def find(table: str, scale: str, seeds: int | None, words: Sequence[str]) -> Plan:
@@ -93,7 +100,7 @@ def sweep(plan: Plan, out: str | Path, options: Options) -> dict[str, str]:
     document = merged(folder, plan)
     if document is not None:
         write(folder / "sweep.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    if plan.table == "cost":
+    if not plan.runs:  # the table of costs
         from diffstride.experiments import measure
 
         measure.measure(plan, folder)
@@ -105,6 +112,7 @@ def sweep(plan: Plan, out: str | Path, options: Options) -> dict[str, str]:
     ]
     watch = Watch({run.name: run.config.trainer.epochs for run in told}, folder)
     failed: dict[str, str] = {}
+    unseen = {run.name for run in told if plan.size is not None}
     with _ended_like_interrupted(), watch, closing(start(jobs, options)) as events:
         for event in events:
             if event is not None:
@@ -112,7 +120,9 @@ def sweep(plan: Plan, out: str | Path, options: Options) -> dict[str, str]:
                 if error is not None:
                     failed[name] = error
                 watch.ended(name, error)
+            for name in [name for name in unseen if (folder / name / "data.json").exists()]:
                 check_size(folder / name, plan.size)
+                unseen.remove(name)
             watch.look()
     return failed
 
@@ -130,7 +140,7 @@ def start(jobs: list[Job], options: Options) -> Generator[engines.Event, None, N
         return engines.on_ray(jobs, options.cores or 1, options.gpus, options.address)
     known = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    devices = _devices()
+    devices = _devices() if options.gpus != 0 else []
     # Small networks use several cores badly: one a run, unless there are GPUs to feed.
     number = max(1, int(len(devices) / (options.gpus or 1))) if devices else cores
     number = options.jobs or number
@@ -205,6 +215,11 @@ def merged(folder: Path, plan: Plan) -> dict[str, Any] | None:
         return new
     try:
         old = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} can't be read ({error}): remove it, and the same command writes it again"
+        ) from error
+    try:
         for name in ("table", "scale"):
             if old[name] != new[name]:
                 raise ValueError(
@@ -229,9 +244,10 @@ def check_size(folder: Path, size: Sequence[int] | None) -> None:
     except (OSError, LookupError, ValueError):
         return
     if size is not None and list(size) != found:
+        other = f", or --data.image_size {size[-1]}" if size[0] == found[0] else ""
         raise RunError(
             f"budgets of this table are for examples of {tuple(size)}, and {folder} has some of "
-            f"{tuple(found)}: choose other data, or --data.image_size {size[-1]}"
+            f"{tuple(found)}: choose other data{other}"
         )
 
 

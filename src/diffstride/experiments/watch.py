@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from diffstride.experiments.engines import epochs_done
+from diffstride.experiments.engines import epochs_done, finished
 from diffstride.training.runs import read_rows
 
 PAUSE = 2.0  # seconds between two looks at the folders
@@ -26,7 +26,7 @@ class Watch:
 
         self.epochs, self.folder = dict(epochs), folder
         self.before = {name: min(epochs_done(folder / name), n) for name, n in epochs.items()}
-        self.done = {name for name, n in epochs.items() if self.before[name] >= n}
+        self.done = {name for name, n in epochs.items() if finished(folder / name, n)}
         self.failed: dict[str, str] = {}
         self.began = self.looked = time.time()
         console = Console()

@@ -79,11 +79,13 @@ def distributions(part: Part) -> Section | None:
         if found:
             blocks.append(_distribution(column, found))
     text = (
-        "Where strides ended, one group for each beginning. A point is a stride of one run along "
-        "one axis, a stroke is where it began. The global striding factor is the product over "
-        "layers, of each the geometric mean of its axes."
+        "Where strides ended, one group for each row. A point is a stride of one run along "
+        "one axis, a stroke is where it began. The global striding factor is the product of all "
+        "strides of all axes."
     )
-    return Section("Learned strides by initialisation", text, blocks)
+    beginnings = all(run.start == group.row for group in part.groups for run in group.runs)
+    rows = "initialisation" if beginnings else "setting"
+    return Section(f"Learned strides by {rows}", text, blocks)
 
 
 def _distribution(column: str, found: dict[str, list[Run]]) -> Block:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from diffstride.reports import sweeps
 from diffstride.reports.reading import Run, read_run
-from diffstride.reports.sweeps import Sweep
+from diffstride.reports.sweeps import MEAN, Sweep
 
 Block: TypeAlias = dict[str, Any]
 """A table, figures or images, by its ``kind``, as the template knows it."""
@@ -104,8 +104,12 @@ def of_sweep(folder: Path) -> Part:
     for entry in plan["runs"]:
         if (run := sweep.runs.get(entry["name"])) is not None:
             cells.setdefault((entry["row"], entry["column"]), []).append(run)
-    named = [(row, sweep.title(column), runs) for (row, column), runs in cells.items()]
-    groups = [Group(f"{title} {row}", row, title, runs) for row, title, runs in named if runs]
+    groups = []
+    for (row, column), runs in cells.items():
+        # A network for all tasks belongs to the row of their means.
+        shown, title = "all tasks" if row == MEAN else row, sweep.title(column)
+        if runs:
+            groups.append(Group(f"{title} {shown}", shown, title, runs))
     path = folder / "measured.json"
     measured = json.loads(path.read_text("utf-8"))["values"] if path.is_file() else {}
     columns = [*map(sweep.title, plan["columns"]), *(group.column for group in groups)]

@@ -143,14 +143,8 @@ class Run:
 
     @property
     def factor(self) -> float | None:
-        """The global striding factor: the product over layers, of each the mean over axes.
-
-        The mean is the geometric one, so that a network that strides by 2 three times has 8.
-        """
-        if not self.sites:
-            return None
-        total = sum(math.log(site.strides[-1]) for site in self.sites)
-        return math.exp(total / len({site.axis for site in self.sites}))
+        """The global striding factor: the product of all strides of all axes."""
+        return math.prod(site.strides[-1] for site in self.sites) if self.sites else None
 
     @cached_property
     def examples(self) -> list[tuple[str, list[list[float]]]]:

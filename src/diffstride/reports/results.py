@@ -53,16 +53,16 @@ def summary(part: Part) -> Section:
 
 
 def _spreads(sweep: Sweep) -> str:
+    if not sweep.comparable or len(sweep.settings) < 2:
+        return ""
     said = []
     for column in sweep.plan["columns"]:
-        cells = [sweep.cell(row, column, sweep.metrics[0]) for row in sweep.settings]
-        means = [statistics.fmean(cell.values) for cell in cells if cell.values]
-        if len(means) > 1:
-            spread = max(means) - min(means)
-            said.append(f"{spread:.1f} points with {sweep.title(column)} ({len(means)} settings)")
+        own, _ = sweep.spread(column, sweep.metrics[0])
+        if own is not None:
+            said.append(f"{own:.1f} points with {sweep.title(column)}")
     if not said:
-        return "No method has finished runs from two settings yet."
-    return f"From setting to setting, mean accuracy varies by {', by '.join(said)}."
+        return "No method has a finished run of every setting yet."
+    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(said)}."
 
 
 def _what_it_learned(run: Run) -> str:
@@ -72,7 +72,7 @@ def _what_it_learned(run: Run) -> str:
     ended = ", ".join(joined(run, layer, -1) for layer in run.layers)
     return (
         f"Strides began at {began} and are now {ended}; "
-        f"the product over layers, the global striding factor, is {run.factor:.1f}."
+        f"the product of all, the global striding factor, is {run.factor:.1f}."
     )
 
 
@@ -140,15 +140,15 @@ def _accuracies(caption: str, sweep: Sweep, metric: Metric) -> Block:
     return _matrix(caption, sweep, body)
 
 
-def _texts(cell: Cell, best: float | None, digits: int) -> dict[str, Any] | None:
-    """What a cell says, or None if there is nothing to say."""
+def _texts(cell: Cell, best: float | None, digits: int) -> dict[str, Any]:
     pair = _pair(cell.values)
     if pair is None:
-        return {"here": "–", "paper": plus_minus(cell.paper, digits)} if cell.paper else None
+        aside = "not finished" if cell.planned else "–"
+        return {"here": "", "aside": aside, "paper": plus_minus(cell.paper, digits)}
     return {
         "here": plus_minus(pair if len(cell.values) > 1 else pair[:1], digits),
         "best": pair[0] == best,
-        "n": len(cell.values),
+        "aside": f"n = {len(cell.values)}",
         "paper": plus_minus(cell.paper, digits),
         "macs": number(mean(cell.mmacs)),
         "seconds": number(mean(cell.seconds)),

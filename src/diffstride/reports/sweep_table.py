@@ -15,6 +15,7 @@ from diffstride.reports.sweeps import MEAN, Metric, Sweep, read
 
 FIRST = "Strides of the first layer, and up to which frequency they let pass"
 FIRST_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]
+FIRST_DIGITS = (2, 2, 2, 4)  # as the paper has them
 
 
 def write_tables(folder: str | Path) -> str:
@@ -29,7 +30,7 @@ def write_tables(folder: str | Path) -> str:
     folder = Path(folder)
     found = read(folder)
     measured = folder / "measured.json"
-    if found.plan["table"] == "cost":
+    if not found.plan["runs"]:  # the table of costs
         if not measured.exists():
             raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
         result = json.loads(measured.read_text("utf-8"))
@@ -62,7 +63,7 @@ def _blocks(found: Sweep) -> Iterator[tuple[str, Lines]]:
             if set(more["paper"]) == {"–"}:
                 del more["paper"]
             lines += [[f"  {name}", *texts] for name, texts in more.items()]
-        if MEAN in found.rows and not any("tasks" in entry for entry in found.plan["runs"]):
+        if MEAN in found.rows and found.comparable:
             lines += _spreads(found, metric, digits)
         yield metric.title, lines
     if first := first_strides(found):
@@ -71,17 +72,12 @@ def _blocks(found: Sweep) -> Iterator[tuple[str, Lines]]:
 
 def _spreads(found: Sweep, metric: Metric, digits: int) -> Lines:
     """How far apart the settings of a method are, where all of them have finished runs."""
-
-    def spread(means: list[float]) -> str:
-        whole = len(means) == len(found.settings)
-        return f"{max(means) - min(means):.{digits}f}" if whole else "–"
-
-    lines = [["Max − min"], ["  paper"]]
-    for column in found.plan["columns"]:
-        cells = [found.cell(row, column, metric) for row in found.settings]
-        lines[0].append(spread([statistics.mean(cell.values) for cell in cells if cell.values]))
-        lines[1].append(spread([cell.paper[0] for cell in cells if cell.paper]))
-    return lines if set(lines[1][1:]) != {"–"} else lines[:1]
+    spreads = [found.spread(column, metric) for column in found.plan["columns"]]
+    lines = [
+        [name, *("–" if value is None else f"{value:.{digits}f}" for value in values)]
+        for name, values in zip(("Max − min", "  paper"), zip(*spreads, strict=True), strict=True)
+    ]
+    return [line for line in lines if line[0] == "Max − min" or set(line[1:]) != {"–"}]
 
 
 def first_strides(found: Sweep) -> Lines:
@@ -89,9 +85,11 @@ def first_strides(found: Sweep) -> Lines:
     lines = []
     for first in found.first_strides():
         numbers = zip(*first.values, strict=True) if first.values else [()] * 4
-        lines.append([first.title, *(_own(number, 3, 0) for number in numbers)])
+        own = zip(numbers, FIRST_DIGITS, strict=True)
+        lines.append([first.title, *(_own(number, digits, 0) for number, digits in own)])
         if first.paper:
-            lines.append(["  paper", *(_plus_minus(figure, 3) for figure in first.paper)])
+            paper = zip(first.paper, FIRST_DIGITS, strict=True)
+            lines.append(["  paper", *(_plus_minus(figure, digits) for figure, digits in paper)])
     return lines
 
 
@@ -108,12 +106,46 @@ def _notes(found: Sweep) -> list[str]:
         "M MACs are of the network as it is in the end, for one example; seconds per step are of "
         "the last epoch, its evaluation included.",
     ]
+    notes += _differences(found)
     if over := list(_over_budget(found)):
         notes.append(f"Over their budgets by more than a twentieth, in M MACs: {', '.join(over)}.")
     if missing:
         some = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" * (len(missing) > 10))
         notes.append(f"{total - len(missing)} of {total} runs are finished; missing: {some}.")
     return notes
+
+
+def _differences(found: Sweep) -> Iterator[str]:
+    """In what methods differ besides their names: their windows, and budgets above the cost."""
+    windows: dict[str, dict[str, None]] = {}
+    above: dict[str, str] = {}
+    first = found.plan["columns"][0]
+    for entry in found.plan["runs"]:
+        run = found.runs.get(entry["name"])
+        if run is None or run.downsampling != "diffstride":
+            continue
+        column = str(entry["column"])
+        window = f"R = {run.smoothness:g}, {run.convention} convention"
+        windows.setdefault(window, {})[found.title(column)] = None
+        budget = run.config.get("macs_budget")
+        other = f"multi_{first}" if column.startswith("multi_") else first
+        costs = [
+            cost
+            for own in found.plan["runs"]
+            if (own["row"], own["column"]) == (entry["row"], other)
+            and own["name"] in found.runs
+            and (cost := found.runs[own["name"]].last("mmacs")) is not None
+        ]
+        if budget and costs and budget > 1.01 * statistics.fmean(costs):
+            above[entry["row"]] = f"{entry['row']} {budget / statistics.fmean(costs) - 1:.0%}"
+    if len(windows) > 1:
+        told = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
+        yield f"Windows differ. {told}."
+    if above:
+        yield (
+            f"Budgets are above the cost of {found.title(first)} where learnable strides can't "
+            f"cost as little: {', '.join(above.values())}."
+        )
 
 
 def _over_budget(found: Sweep) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A sweep as its folder has it: what was planned, and what its runs have come to."""
 
 import json
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +109,26 @@ class Sweep:
             _known(run.seconds_per_step for run in runs.values()),
             _known(run.penalty for run in runs.values()),
         )
+
+    @property
+    def comparable(self) -> bool:
+        """Whether rows are beginnings of the same thing: not tasks, nor weights of a penalty."""
+        return not self.regularised and not any("tasks" in entry for entry in self.plan["runs"])
+
+    def spread(self, column: str, metric: Metric) -> tuple[float | None, float | None]:
+        """Max − min of a method's means over settings, here and in the paper.
+
+        None where a setting has no finished run, or where it would mean nothing.
+        """
+        cells = [self.cell(row, column, metric) for row in self.settings]
+        own = [statistics.fmean(cell.values) for cell in cells if cell.values]
+        paper = [cell.paper[0] for cell in cells if cell.paper]
+
+        def width(means: list[float]) -> float | None:
+            whole = self.comparable and len(means) == len(cells) > 1
+            return max(means) - min(means) if whole else None
+
+        return width(own), width(paper)
 
     def digits(self, metric: Metric) -> int:
         """As many as the paper has after the point."""
