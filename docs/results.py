@@ -7,18 +7,21 @@ docs/results/ first. Without any, tables and figures are made again from what is
 """
 
 import csv
-import json
+import math
 import re
 import statistics
 import sys
 from pathlib import Path
 
+from diffstride.reports.sweeps import read
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
 DATA = ROOT / "docs/results"
 COLOURS = {"strided": GREY, "spectral": ORANGE, "diffstride": BLUE, "budget": GREEN}
+# The mean of max − min of so many normal numbers.
+RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534}
 NAMES = {
     "strided": "strided",
     "spectral": "spectral",
@@ -29,29 +32,23 @@ NAMES = {
 
 def collect(folder):
     """A line for each finished run of a sweep."""
-    told = json.loads((folder / "sweep.json").read_text())
+    sweep = read(folder)
     lines = []
-    for run in told["runs"]:
-        own = folder / run["name"]
-        if not (own / "metrics.csv").exists():
+    for entry in sweep.plan["runs"]:
+        run = sweep.runs.get(entry["name"])
+        if run is None or not run.finished:
             continue
-        metrics, times = rows(own / "metrics.csv"), rows(own / "times.csv")
-        epochs = re.search(r"^  epochs: (\d+)$", (own / "config.yaml").read_text(), re.MULTILINE)
-        if int(metrics[-1]["epoch"]) < int(epochs[1]):
-            continue
-        strides = [r["stride"] for r in rows(own / "strides.csv") if r["epoch"] == epochs[1]]
-        penalty = run.get("penalty", metrics[-1]["stride_penalty"])
         lines.append(
             {
-                "run": run["name"],
-                "row": run["row"],
-                "column": run["column"],
-                "seed": run["seed"],
-                "accuracy": f"{100 * float(metrics[-1]['test_accuracy']):.2f}",
-                "mmacs": f"{float(metrics[-1]['mmacs']):.3f}",
-                "J": f"{float(penalty):.4f}",
-                "strides": " ".join(f"{float(s):.2f}" for s in strides),
-                "minutes": f"{sum(float(r['seconds']) for r in times) / 60:.2f}",
+                "run": entry["name"],
+                "row": entry["row"],
+                "column": entry["column"],
+                "seed": str(entry["seed"]),
+                "accuracy": f"{100 * run.last('test_accuracy'):.2f}",
+                "mmacs": f"{run.last('mmacs'):.3f}",
+                "J": f"{run.penalty or 0:.4f}",
+                "strides": " ".join(f"{site.strides[-1]:.2f}" for site in run.sites),
+                "minutes": f"{run.minutes:.2f}",
             }
         )
     return lines
@@ -90,6 +87,28 @@ def cell(runs):
     return f"{mean(runs):.1f}{sd} ({mean(runs, 'mmacs'):.1f} M)"
 
 
+def chance(found):
+    """Max − min to expect of a method's means over seeds if all settings were as good.
+
+    A seed that is better for all settings moves no setting against another, so it is taken out:
+    what is left of setting and seed is their deviation, whose mean range is known.
+    """
+    values = [[float(run["accuracy"]) for run in runs] for runs in found]
+    number, seeds = len(values), {len(own) for own in values}
+    if len(seeds) != 1 or seeds == {1} or number not in RANGES:
+        return "–"
+    (n,) = seeds
+    of_seeds = [statistics.mean(own) for own in zip(*values, strict=True)]
+    total = statistics.mean(of_seeds)
+    rest = [
+        value - statistics.mean(own) - of_seed + total
+        for own in values
+        for value, of_seed in zip(own, of_seeds, strict=True)
+    ]
+    variance = sum(value**2 for value in rest) / ((number - 1) * (n - 1))
+    return f"{RANGES[number] * math.sqrt(variance / n):.1f}"
+
+
 def table(lines):
     """Mean accuracy ± sd in percent and, in brackets, what the network costs in the end."""
     found = cells(lines)
@@ -104,6 +123,7 @@ def table(lines):
     if all(len(own) == len(found) for own in whole.values()):
         spreads = [max(map(mean, own)) - min(map(mean, own)) for own in whole.values()]
         text.append(f"| max − min of means | {' | '.join(f'{s:.1f}' for s in spreads)} |")
+        text.append(f"| by chance alone | {' | '.join(map(chance, whole.values()))} |")
         means = [f"{statistics.mean(map(mean, own)):.1f}" for own in whole.values()]
         text.append(f"| mean | {' | '.join(means)} |")
     seeds = sorted({line["seed"] for line in lines})
@@ -118,9 +138,10 @@ def draw_settings(lines):
     """What every beginning ends at, and at what cost."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
     settings = list(cells(lines))
-    for name, colour in COLOURS.items():
+    for i, (name, colour) in enumerate(COLOURS.items()):
         own = [line for line in lines if line["column"] == name]
-        points = [(settings.index(line["row"]), float(line["accuracy"])) for line in own]
+        places = [settings.index(line["row"]) + 0.16 * (i - 1.5) for line in own]  # side by side
+        points = list(zip(places, (float(line["accuracy"]) for line in own), strict=True))
         left.plot(*zip(*points, strict=True), "o", ms=5, color=colour, alpha=0.7, label=NAMES[name])
         right.plot(
             [float(line["mmacs"]) for line in own],
@@ -164,7 +185,58 @@ def draw_penalty(lines):
     return figure
 
 
-FIGURES = {"cifar10-small": draw_settings, "regularisation-small": draw_penalty}
+def draw_strides(lines):
+    """Where strides ended, as in the paper's Figures 3b and 3c, and how far each axis went."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
+    found = {row: own["diffstride"] for row, own in cells(lines).items()}
+    for i, runs in enumerate(found.values()):
+        for run in runs:
+            strides = list(map(float, run["strides"].split()))
+            for site in range(len(strides) // 2):
+                pair = strides[2 * site : 2 * site + 2]
+                height = [i + 0.2 * (site - 1)] * 2
+                colour = (BLUE, ORANGE, GREEN)[site]
+                label = f"layer {site + 1}" if run is found[next(iter(found))][0] else None
+                axes[0].plot(pair, height, "o", ms=5, alpha=0.7, color=colour, label=label)
+            axes[1].plot(math.prod(strides), i, "o", ms=6, alpha=0.7, color=BLUE)
+        began = [float(s) for s in next(iter(runs))["row"].strip("()").split(",")]
+        for site, stride in enumerate(began):
+            axes[0].plot(stride, i + 0.2 * (site - 1), "|", ms=9, color="black")
+        axes[1].plot(math.prod(began) ** 2, i, "|", ms=12, color="black")
+    for ax, title in zip(axes, ("learned stride", "global striding factor"), strict=True):
+        ax.set(xscale="log", xlabel=title)
+        ax.grid(alpha=0.3)
+    axes[0].set(yticks=range(len(found)), ylabel="initial strides")
+    axes[0].set_yticklabels(found)
+    axes[0].invert_yaxis()
+    axes[0].set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+    axes[0].minorticks_off()
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def rates(lines):
+    """Accuracy on held-out images by initial strides and rate of strides."""
+    found = {}
+    for line in lines:
+        strides, _, rate = line["row"].rpartition(", stride_lr ")
+        found.setdefault(strides, {})[f"{float(rate):g}"] = float(line["accuracy"])
+    columns = list(next(iter(found.values())))
+    text = [f"| | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for strides, own in found.items():
+        text.append(f"| {strides} | {' | '.join(f'{own[rate]:.1f}' for rate in columns)} |")
+    means = [statistics.mean(own[rate] for own in found.values()) for rate in columns]
+    return "\n".join([*text, f"| mean | {' | '.join(f'{value:.1f}' for value in means)} |"])
+
+
+TABLES = {"rate": rates}
+"""Of sweeps whose tables are of another kind."""
+FIGURES = {
+    "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
+    "regularisation-small": {"regularisation-small": draw_penalty},
+    "rate": {},
+}
+"""What is drawn of a sweep, by the name of the file."""
 
 
 def main(sweeps):
@@ -174,9 +246,11 @@ def main(sweeps):
     for path in sorted(DATA.glob("*.csv")):
         lines = rows(path)
         between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- /{path.stem} -->)", re.DOTALL)
-        page, count = between.subn(lambda m, lines=lines: m[1] + table(lines) + m[2], page)
+        made = TABLES.get(path.stem, table)(lines)
+        page, count = between.subn(lambda m, made=made: m[1] + made + m[2], page)
         assert count == 1, f"the page has no place for the table of {path.stem}"
-        save(FIGURES[path.stem](lines), DATA / f"{path.stem}.svg")
+        for name, draw in FIGURES[path.stem].items():
+            save(draw(lines), DATA / f"{name}.svg")
     PAGE.write_text(page)
     print(PAGE)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import random
 import re
 from pathlib import Path
 
@@ -58,10 +59,34 @@ def test_the_page_of_costs_is_written_from_what_was_measured(tmp_path):
 def test_the_page_of_results_says_what_was_measured(path):
     """Its table and its figure are made of the runs beside them, which name a setting each."""
     page, lines = results.PAGE.read_text(), results.rows(path)
-    assert f"<!-- {path.stem} -->\n{results.table(lines)}\n<!-- /{path.stem} -->" in page
-    assert f"(results/{path.stem}.svg)" in page
-    assert len({line["run"] for line in lines}) == len(lines) > 10
-    assert results.FIGURES[path.stem](lines).axes
+    made = results.TABLES.get(path.stem, results.table)(lines)
+    assert f"<!-- {path.stem} -->\n{made}\n<!-- /{path.stem} -->" in page
+    assert len({line["run"] for line in lines}) == len(lines) > 5
+    for name, draw in results.FIGURES[path.stem].items():
+        assert f"(results/{name}.svg)" in page
+        assert draw(lines).axes
+
+
+def test_chance_alone_spreads_means():
+    """By hand: the second seed is 4 better, and ±1 is left, squared and summed 4 with 1 freedom."""
+    found = [[{"accuracy": a}, {"accuracy": b}] for a, b in (("50", "52"), ("60", "66"))]
+    assert results.chance(found) == f"{1.128 * (4 / 2) ** 0.5:.1f}"
+    equal = [[{"accuracy": a}, {"accuracy": b}] for a, b in (("50", "54"), ("60", "64"))]
+    assert results.chance(equal) == "0.0"
+    assert results.chance([runs[:1] for runs in found]) == "–"
+
+
+def test_chance_alone_is_what_equal_settings_show():
+    draw = random.Random(0)
+    widths, told = [], []
+    for _ in range(400):
+        seeds = [draw.gauss(60, 5) for _ in range(3)]
+        values = [[seed + draw.gauss(0, 1) for seed in seeds] for _ in range(6)]
+        means = [sum(own) / 3 for own in values]
+        widths.append(max(means) - min(means))
+        found = [[{"accuracy": str(value)} for value in own] for own in values]
+        told.append(float(results.chance(found)))
+    assert sum(told) / 400 == pytest.approx(sum(widths) / 400, rel=0.05)
 
 
 def test_finished_runs_of_a_sweep_are_collected(tmp_path):
@@ -69,15 +94,19 @@ def test_finished_runs_of_a_sweep_are_collected(tmp_path):
         {"name": name, "row": "(2, 2)", "column": "diffstride", "seed": 0}
         for name in ("done", "begun", "planned")
     ]
-    (tmp_path / "sweep.json").write_text(json.dumps({"runs": runs}))
+    told = dict.fromkeys(("table", "title", "scale", "seeds", "rows", "columns"), "")
+    (tmp_path / "sweep.json").write_text(json.dumps({"runs": runs, **told}))
     for name, epochs in (("done", 2), ("begun", 1)):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "config.yaml").write_text("trainer:\n  epochs: 2\n")
+        (folder / "config.yaml").write_text(
+            "model:\n  downsampling: diffstride\ntrainer:\n  epochs: 2\n"
+        )
         metrics = "".join(f"{i + 1},0.{i + 5},0.25,7.5\n" for i in range(epochs))
         (folder / "metrics.csv").write_text("epoch,test_accuracy,stride_penalty,mmacs\n" + metrics)
         (folder / "times.csv").write_text("epoch,step,seconds\n1,9,30\n2,18,60\n")
-        (folder / "strides.csv").write_text("epoch,stride\n1,2.5\n2,1.5\n2,3.25\n")
+        strides = "epoch,layer,axis,stride\n1,a,0,2.5\n1,a,1,9\n2,a,0,1.5\n2,a,1,3.25\n"
+        (folder / "strides.csv").write_text(strides)
     (found,) = results.collect(tmp_path)
     assert found["run"] == "done"
     assert (found["accuracy"], found["mmacs"], found["J"]) == ("60.00", "7.500", "0.2500")
