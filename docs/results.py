@@ -174,7 +174,7 @@ def draw_penalty(lines):
             own = [line for line in lines if line["column"] == column]
             x, y = ([float(line[key]) for line in own] for key in (name, "accuracy"))
             ax.plot(x, y, "o", color=COLOURS[column], label=NAMES[column])
-            if column == "diffstride":
+            if (column, name) == ("diffstride", "J"):
                 for line, a, b in zip(own, x, y, strict=True):
                     text = line["row"]
                     ax.annotate(text, (a, b), (4, 4), textcoords="offset points", fontsize=7)
@@ -182,6 +182,8 @@ def draw_penalty(lines):
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("test accuracy (%)")
     axes[0].legend(frameon=False)
+    axes[1].set_xticks([5, 10, 20, 30], ["5", "10", "20", "30"])
+    axes[1].minorticks_off()
     return figure
 
 
