@@ -1,6 +1,5 @@
 """A run that is killed, at any moment and again and again, ends as if it had not been."""
 
-import csv
 import multiprocessing
 import os
 import random
@@ -10,7 +9,6 @@ import time
 import torch
 
 OPTIONS = "--model.width 0.0625 --data.limit 512 --data.batch_size 32 --trainer.epochs 6".split()
-OPTIONS += ["--macs_budget", "3.3"]  # of 4.7 in the beginning: strides are moved by it too
 KILLS = 10  # at least, and at most three times as many until they hit different epochs
 
 
@@ -65,9 +63,6 @@ def test_a_run_killed_at_ten_moments_ends_with_the_same_numbers(tmp_path):
     assert "test accuracy" in (tmp_path / "resume.txt").read_text()
     assert len(set(reached)) > 2, f"kills came at the same moments: {reached}"
 
-    with (whole / "metrics.csv").open() as file:
-        spent = [float(row["mmacs"]) for row in csv.DictReader(file)]
-    assert max(spent) <= 3.3  # without a budget it is 4.0 at first and 3.6 in the end
     for name in ("metrics.csv", "strides.csv"):
         assert (broken / name).read_text() == (whole / name).read_text()
     states = [
