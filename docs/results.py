@@ -188,7 +188,7 @@ def draw_penalty(lines):
 
 
 def draw_strides(lines):
-    """Where strides ended, as in the paper's Figures 3b and 3c, and how far each axis went."""
+    """Where strides ended, layer by layer and all together: the paper's Figures 3b and 3c."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
     found = {row: own["diffstride"] for row, own in cells(lines).items()}
     for i, runs in enumerate(found.values()):

@@ -599,6 +599,9 @@ def test_ray_makes_the_same_table_though_a_worker_dies(tmp_path, by_hand):
 def test_more_than_a_machine_has_is_refused(capsys):
     assert main(["sweep", "toy.toml", "--engine", "ray", "--cores", "4096"]) == 1
     assert "a run wants 4096 CPU, and Ray has" in capsys.readouterr().err
+    import ray
+
+    assert not ray.is_initialized()  # what it started, it has stopped
 
 
 def test_the_page_has_a_command_for_every_table():

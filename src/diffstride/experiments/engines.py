@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from diffstride.training.runs import Run, read_rows
 
@@ -200,18 +200,12 @@ def on_ray(
         # The dashboard is the cluster's business.
         dashboard = None if address else False
         ray.init(address=address, log_to_driver=False, include_dashboard=dashboard)
-    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    gpus = (1 if there.get("GPU") else 0) if gpus is None else gpus
-    for kind, wanted in (("CPU", threads), ("GPU", gpus)):
-        if wanted > there.get(kind, 0):
-            told = f"a run wants {wanted:g} {kind}, and Ray has {there.get(kind, 0):g}"
-            if not address:
-                raise ValueError(f"{told}: choose smaller --cores or --gpus")
-            print(f"{told} at the moment: runs wait until there are more", flush=True)
-    task = ray.remote(carry_out).options(num_cpus=threads, num_gpus=gpus, max_retries=DEATHS)
-    names = {task.remote(job, threads): job.name for job in jobs}
-    pending = list(names)
+    pending: list[Any] = []
     try:
+        gpus = _share(ray, threads, gpus, address)
+        task = ray.remote(carry_out).options(num_cpus=threads, num_gpus=gpus, max_retries=DEATHS)
+        names = {task.remote(job, threads): job.name for job in jobs}
+        pending = list(names)
         while pending:
             done, pending = ray.wait(pending, num_returns=1, timeout=TICK)
             for reference in done:
@@ -228,3 +222,20 @@ def on_ray(
             ray.wait(pending, num_returns=len(pending), timeout=MERCY)
         if ours:
             ray.shutdown()
+
+
+def _share(ray: Any, cores: int, gpus: float | None, address: str | None) -> float:
+    """What a run gets of a GPU: what was asked for, or one if there are any.
+
+    Raises:
+        ValueError: if a Ray of this machine alone can never give as much.
+    """
+    there = ray.cluster_resources()
+    gpus = (1 if there.get("GPU") else 0) if gpus is None else gpus
+    for kind, wanted in (("CPU", cores), ("GPU", gpus)):
+        if wanted > there.get(kind, 0):
+            told = f"a run wants {wanted:g} {kind}, and Ray has {there.get(kind, 0):g}"
+            if not address:
+                raise ValueError(f"{told}: choose smaller --cores or --gpus")
+            print(f"{told} at the moment: runs wait until there are more", flush=True)
+    return gpus
