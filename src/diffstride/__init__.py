@@ -49,6 +49,9 @@ _HOMES = {
 }
 
 
+__all__ = list(_HOMES)
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, so that the command line answers without torch."""
     if name not in _HOMES:
@@ -61,4 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return sorted({*globals(), *_HOMES})

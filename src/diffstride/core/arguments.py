@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from diffstride.core.tracing import is_traced, shape_of, unrecorded
+
 NORMS = ("ortho", "forward", "backward")
 CONVENTIONS = ("paper", "symmetric")
 PATHS = ("auto", "operator", "fft")
@@ -23,6 +25,9 @@ def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
             device, or one that ``torch.func.vmap`` maps over).
     """
     if isinstance(value, Tensor):
+        if is_traced():
+            with unrecorded():
+                return to_numbers(_read(value, name), name)
         value = _read(value, name)
     several = isinstance(value, Sequence) and not isinstance(value, str)
     numbers: Sequence[Any] = value if several else [value]  # type: ignore[assignment]
@@ -66,7 +71,7 @@ def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
 def count(value: Numbers, name: str) -> int | None:
     """How many numbers are given; None for a single one that stands for all axes."""
     if isinstance(value, Tensor) and value.ndim <= 1:  # without reading it
-        return len(value) if value.ndim else None
+        return shape_of(value)[0] if value.ndim else None
     numbers = to_numbers(value, name)
     return None if isinstance(numbers, float) else len(numbers)
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from diffstride.core import basis
 from diffstride.core.operator import no_autocast
 from diffstride.core.resample import AxisPlan
+from diffstride.core.tracing import is_recorded, shape_of
 
 # Planes: real numbers, or the real and the imaginary parts of complex ones.
 Planes = Sequence[Tensor] | Tensor
@@ -51,10 +52,10 @@ def convolve(
     ]
     *analysis, first = [matrices for matrices, _ in pairs]
     *synthesis, last = [matrices for _, matrices in pairs]
-    phases = _phases(weight.shape[2:], plans, starts, dilation).to(x.dtype)
+    phases = _phases(shape_of(weight)[2:], plans, starts, dilation).to(x.dtype)
     with no_autocast(x.device):
         spectrum = _analyse([x], first)
-        if torch.compiler.is_compiling():  # which plans memory by itself
+        if is_recorded():
             product = torch.stack(_convolve(spectrum, weight, phases, analysis, synthesis, groups))
         else:
             product = _Convolution.apply(spectrum, weight, phases, analysis, synthesis, groups)  # type: ignore[no-untyped-call]
@@ -149,7 +150,7 @@ def _phases(
         angle = (angle[:, None, :, None] + taps[:, None, :]).flatten(2).flatten(0, 1)
         window = torch.outer(window, own).flatten()
     both = torch.stack([angle.cos(), angle.sin()]).to(device, window.dtype)
-    return (both * window[:, None]).unflatten(1, (-1, len(plans[-1].weights)))  # type: ignore[no-untyped-call,no-any-return]
+    return (both * window[:, None]).unflatten(1, (-1, plans[-1].kept // 2 + 1))  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -175,9 +176,24 @@ class _Convolution(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         x, weight, phases, *ctx.constants = inputs
         ctx.save_for_backward(x, weight, phases)
+        ctx.save_for_forward(x, weight, phases)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def jvp(ctx: Any, *changes: Any) -> Tensor:
+        """Forward mode: the result is linear in each of the three."""
+        parts = []
+        for i, change in enumerate(changes[:3]):
+            if change is not None:
+                factors = [*ctx.saved_tensors]
+                factors[i] = change
+                parts.append(torch.stack(_convolve(*factors, *ctx.constants)))
+        return torch.stack(parts).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> Any:
+        if gradient is None:
+            return (None,) * 6
         x, weight, phases = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated itself, vmapped or traced
             planes, grad_weight, grad_phases = _gradients(
@@ -263,21 +279,21 @@ def _gradients(
 
 def _grouped(planes: Planes, groups: int) -> list[Tensor]:
     """(F, …, batch, channels) to (frequencies · groups, batch, channels of a group)."""
-    *_, batch, channels = planes[0].shape
+    *_, batch, channels = shape_of(planes[0])
     split = (p.reshape(-1, batch, groups, channels // groups).transpose(1, 2) for p in planes)
     return [p.reshape(-1, batch, channels // groups) for p in split]
 
 
 def _ungrouped(planes: Planes, groups: int, frequencies: Sequence[int]) -> list[Tensor]:
     """Undo :func:`_grouped`."""
-    *_, batch, channels = planes[0].shape
+    *_, batch, channels = shape_of(planes[0])
     together = (p.reshape(-1, groups, batch, channels).transpose(1, 2) for p in planes)
     return [p.reshape(*frequencies, batch, groups * channels) for p in together]
 
 
 def _spectrum(weight: Tensor, phases: Tensor, groups: int) -> Tensor:
     """W(f): (frequencies · groups, outputs, inputs of a group)."""
-    outputs, inputs, *_ = weight.shape
+    outputs, inputs, *_ = shape_of(weight)
     spectrum = phases.flatten(0, 2) @ weight.reshape(outputs * inputs, -1).mT
     return spectrum.reshape(2, -1, outputs // groups, inputs)
 

@@ -21,6 +21,7 @@ from diffstride.core.resample import (
     plan,
     resample,
 )
+from diffstride.core.tracing import shape_of
 
 ORDERS = ("auto", "after", "before", "spectral")
 # How much longer a multiply-accumulate takes in many small products, one a frequency, than in a
@@ -68,7 +69,9 @@ def diff_stride_conv(
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
     plans = plan(
-        convolved_size(x.shape[-axes:], weight.shape[2:], padding=padding, dilation=dilation),
+        convolved_size(
+            shape_of(x)[-axes:], shape_of(weight)[2:], padding=padding, dilation=dilation
+        ),
         stride,
         smoothness=smoothness,
         crop=crop,
@@ -111,21 +114,21 @@ def convolve(
     unbatched = x.ndim == axes + 1
     if unbatched:
         x = x[None]
-    kernel = weight.shape[2:]
+    shape, kernel = shape_of(x), shape_of(weight)[2:]
     spread = _whole(dilation, axes, "dilation")
     pads = _pads(padding, kernel, spread)
     size = tuple(p.size for p in plans)
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
-    wraps = padding_mode == "circular" and tuple(x.shape[2:]) == size
+    wraps = padding_mode == "circular" and shape[2:] == size
     if order == "auto":
-        order = _cheapest(x.shape[:2], weight, plans, pointwise, wraps)
-    if order == "spectral" and wraps and x.numel() == 0:
+        order = _cheapest(shape[:2], weight, plans, pointwise, wraps)
+    if order == "spectral" and wraps and 0 in shape:
         order = "after"  # an empty batch has no spectrum, and any order will do
     if order == "spectral":
         if not wraps:
             raise ValueError(
                 f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
-                f"size; got {padding_mode!r} and {tuple(x.shape[2:])} to {tuple(size)}"
+                f"size; got {padding_mode!r} and {shape[2:]} to {size}"
             )
         if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
             raise ValueError(
@@ -220,7 +223,7 @@ def _cheapest(
 ) -> str:
     """The order with the fewest multiply-accumulates, of those that apply to (batch, channels)."""
     batch, channels = images
-    outputs, per_group, *kernel = weight.shape
+    outputs, per_group, *kernel = shape_of(weight)
     taps = math.prod(kernel) * per_group * outputs
     full = [p.size for p in plans]
     kept = [p.kept for p in plans]

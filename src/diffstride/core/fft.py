@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from diffstride.core.tracing import is_recorded
+
 
 def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     """Filter one axis with a weight for each of the frequencies 0 … ⌊M/2⌋, resample it to M.
@@ -20,10 +22,11 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     tensor([[2.6667, 2.6667, 2.6667],
             [2.6667, 2.6667, 2.6667]])
     """
-    if x.numel() == 0:  # an empty batch, which MKL refuses
+    recorded = is_recorded()
+    if not recorded and x.numel() == 0:  # an empty batch, which MKL refuses
         return x.narrow(dim, 0, kept) * weights.sum()
     spectrum: Tensor
-    if torch.compiler.is_compiling():  # which plans memory by itself
+    if recorded:
         spectrum = torch.fft.rfft(x, dim=dim).narrow(dim, 0, kept // 2 + 1)
     else:
         spectrum = _HalfSpectrum.apply(x, dim, kept // 2 + 1)  # type: ignore[no-untyped-call]
@@ -46,6 +49,11 @@ class _HalfSpectrum(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
         x, ctx.dim, ctx.bins = inputs
         ctx.size = x.shape[ctx.dim]
+
+    @staticmethod
+    def jvp(ctx: Any, change: Tensor, *_: None) -> Tensor:
+        spectrum: Tensor = torch.fft.rfft(change, dim=ctx.dim).narrow(ctx.dim, 0, ctx.bins)
+        return spectrum.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from diffstride.core import arguments, sizes
 from diffstride.core.resample import AxisPlan, plan, resample
+from diffstride.core.tracing import shape_of
 from diffstride.core.window import window_dtype
 
 
@@ -68,7 +69,7 @@ def diff_stride(
     """
     axes = _spatial_axes(x, stride, "stride")
     plans = plan(
-        x.shape[-axes:],
+        shape_of(x)[-axes:],
         stride,
         smoothness=smoothness,
         crop=crop,
@@ -112,7 +113,7 @@ def spectral_pool(
     name, given = arguments.one_given(stride, output_size)
     axes = _spatial_axes(x, given, name)
     arguments.check_choice(norm, arguments.NORMS, "norm")
-    size = x.shape[-axes:]
+    size = shape_of(x)[-axes:]
     plans = []
     for n, m in zip(size, sizes.pooled_size(size, stride, output_size), strict=True):
         ones = torch.ones(m // 2 + 1, dtype=window_dtype(x.device), device=x.device)

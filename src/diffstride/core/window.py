@@ -18,17 +18,33 @@ def ramp(frequency: Tensor, cutoff: Tensor | float, smoothness: float) -> Tensor
     >>> ramp(torch.arange(6.0), cutoff=2.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000, 0.0000])
     """
-    return ((smoothness + cutoff - frequency.abs()) / smoothness).clamp(0.0, 1.0)
+    height = (smoothness + cutoff - frequency.abs()) / smoothness
+    # Not torch.clamp: whether it passes a gradient at its bounds depends on the version of torch,
+    # and at whole N/(2S), where most strides begin, only the ends of the ramp may hold a frequency.
+    inside = torch.where(height > 1, torch.ones_like(height), height)
+    return torch.where(height < 0, torch.zeros_like(height), inside)
+
+
+def held_in(stride: Tensor, lowest: float, highest: float | None) -> Tensor:
+    """``clamp(S, lowest, highest)``, with a gradient that passes straight through.
+
+    An infinite stride comes out as the bound it is beyond, and has no gradient.
+
+    >>> held_in(torch.tensor([0.5, 3.0, float("inf")]), 1.0, 8.0)
+    tensor([1., 3., 8.])
+    """
+    # The sum is exact: its second term is 0.
+    change = torch.where(stride.isfinite(), stride - stride.detach(), 0.0)
+    return stride.detach().clamp(lowest, highest) + change
 
 
 def effective_stride(stride: Tensor, size: int, smoothness: float, offset: float) -> Tensor:
     """The stride the window of this input is made with: ``clamp(S, S_min(N), N)``.
 
     The gradient passes straight through, so that a stride beyond what an input can use is still
-    told which way to go. The sum is exact: its second term is always 0.
+    told which way to go.
     """
-    lowest = sizes.lowest_stride(size, smoothness, offset)
-    return stride.detach().clamp(lowest, size) + (stride - stride.detach())
+    return held_in(stride, sizes.lowest_stride(size, smoothness, offset), size)
 
 
 def window_dtype(device: torch.device) -> torch.dtype:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.conv import ORDERS, convolve, convolved_size
+from diffstride.core.tracing import shape_of
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 
 
@@ -74,7 +75,7 @@ class DiffStrideConvNd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.downsample.check(x)
         size = convolved_size(
-            x.shape[-self.downsample.axes :],
+            shape_of(x)[-self.downsample.axes :],
             self.kernel_size,
             padding=self.padding,
             dilation=self.dilation,

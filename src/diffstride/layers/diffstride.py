@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments, sizes
 from diffstride.core.resample import AxisPlan, plan, resample
+from diffstride.core.tracing import shape_of
+from diffstride.core.window import held_in
 
 
 class DiffStrideNd(nn.Module):
@@ -81,7 +83,7 @@ class DiffStrideNd(nn.Module):
         self.path = path
         self._initial = initial
         self.stride = nn.Parameter(
-            torch.empty(1 if shared else self.axes, device=device, dtype=dtype),
+            torch.empty(self._elements, device=device, dtype=dtype),
             requires_grad=learnable,
         )
         self.reset_parameters()
@@ -89,10 +91,14 @@ class DiffStrideNd(nn.Module):
     def reset_parameters(self) -> None:
         """Set the stride back to what the layer was made with."""
         with torch.no_grad():
-            initial = torch.tensor(self._initial[: len(self.stride)], dtype=torch.float64)
+            initial = torch.tensor(self._initial[: self._elements], dtype=torch.float64)
             self.stride.copy_(initial)
         self._remembered = self._initial
         self._seen: tuple[Tensor, int, tuple[float, ...]] | None = None
+
+    @property
+    def _elements(self) -> int:
+        return 1 if self.shared else self.axes
 
     @property
     def strides(self) -> tuple[float, ...]:
@@ -119,7 +125,7 @@ class DiffStrideNd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.check(x)
-        size = x.shape[-self.axes :]
+        size = shape_of(x)[-self.axes :]
         plans = self.plans(size, x.device, planned=self.planned(size))
         return resample(x, plans, path=self.path)
 
@@ -181,9 +187,7 @@ class DiffStrideNd(nn.Module):
         """The parameter, within its range; the gradient passes straight through."""
         if self.training and self.stride.is_leaf:  # projected already
             return self.stride
-        # The sum is exact: its second term is 0.
-        clamped = self.stride.detach().clamp(self.min_stride, self.max_stride)
-        return clamped + (self.stride - self.stride.detach())
+        return held_in(self.stride, self.min_stride, self.max_stride)
 
     def _clamp(self, values: Sequence[float]) -> tuple[float, ...]:
         """What ``torch.clamp`` makes of these values."""
@@ -198,13 +202,13 @@ class DiffStrideNd(nn.Module):
         """
         stride = self.stride
         if _reads_are_free(stride.device):
-            return arguments.per_axis(stride, len(stride), "stride")
+            return arguments.per_axis(stride, self._elements, "stride")
         if self._seen is not None:
             alias, version, values = self._seen
             # The alias holds its memory, so no other tensor can have come to the same place.
             if alias.data_ptr() == stride.data_ptr() and stride._version == version:
                 return values
-        values = arguments.per_axis(stride, len(stride), "stride")
+        values = arguments.per_axis(stride, self._elements, "stride")
         self._seen = (stride.detach(), stride._version, values)
         return values
 
