@@ -253,3 +253,79 @@ def test_a_nan_in_the_stride_is_told():
         layer.stride[0] = math.nan
     with pytest.raises(ValueError, match="stride must be finite, got nan"):
         layer(torch.randn(1, 1, 8, 8))
+
+
+def clamp_without_a_gradient_at_its_bounds(x, low=None, high=None):
+    """What ``torch.clamp`` is from torch 2.15 on."""
+    low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
+    inside = (x > low) & (x < high)
+    return torch.where(inside, x, x.detach().maximum(torch.tensor(low).to(x))).where(
+        x < high, torch.tensor(high).to(x)
+    )
+
+
+@pytest.mark.parametrize("version", ["as it is", "2.15"])
+@pytest.mark.parametrize("convention", ["paper", "symmetric"])
+@pytest.mark.parametrize("smoothness", [1.0, 4.0])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stride_that_begins_at_a_whole_cut_off_moves(
+    path, smoothness, convention, version, monkeypatch
+):
+    """Stride 2 on 32 samples: with R = 1 only the very ends of the ramp hold a frequency."""
+    if version == "2.15":
+        monkeypatch.setattr(torch.Tensor, "clamp", clamp_without_a_gradient_at_its_bounds)
+    layer = DiffStride2d(2.0, smoothness=smoothness, convention=convention, path=path)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    layer(torch.randn(4, 3, 32, 32)).square().mean().backward()
+    assert (layer.stride.grad < 0).all()  # less energy passes when the stride grows
+    optimiser.step()
+    assert all(stride > 2 for stride in layer.strides)
+
+
+def test_both_ends_of_the_ramp_belong_to_it():
+    """The subgradient that docs/maths.md gives, whatever ``torch.clamp`` does at its bounds."""
+    stride = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    window = functional.window(32, stride, smoothness=2.0, crop=False)
+    assert window.tolist() == [1.0] * 9 + [0.5] + [0.0] * 7
+    slopes = torch.stack(
+        [torch.autograd.grad(value, stride, retain_graph=True)[0] for value in window]
+    )
+    # d/dS of N/(2S)/R is −N/(2S²R) = −2, at 8, 9 and 10.
+    assert slopes.tolist() == [0.0] * 8 + [-2.0] * 3 + [0.0] * 6
+
+
+INFINITE = {  # the value, the range it is held in, what the layer does
+    "above a bound": (math.inf, (1.0, 5.0), 5.0),
+    "below a bound": (-math.inf, (1.5, 5.0), 1.5),
+    "above no bound": (math.inf, (1.0, None), None),
+    "nan": (math.nan, (1.0, 5.0), None),
+}
+SIZES = {"stride": {}, "output_size": {"output_size": 9}, "crop": {"crop": False}}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("rule", SIZES)
+@pytest.mark.parametrize("case", INFINITE)
+def test_a_stride_without_end_is_held_or_told(case, rule, training):
+    value, (low, high), expected = INFINITE[case]
+    x = torch.randn(2, 3, 32, 32)
+    options = {"smoothness": 2.0, "min_stride": low, "max_stride": high, **SIZES[rule]}
+    layer = DiffStride2d(2.0, **options).train(training)
+    with torch.no_grad():
+        layer.stride[0] = value
+    if expected is None:
+        with pytest.raises(ValueError, match=f"stride must be finite, got {value}"):
+            layer(x)
+        return
+    assert layer.strides == (expected, 2.0)
+    y = layer(x)
+    assert torch.equal(y, DiffStride2d((expected, 2.0), **options)(x))
+    y.square().sum().backward()
+    assert layer.stride.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("options", SIZES.values(), ids=SIZES)
+def test_the_function_tells_of_strides_that_are_none_whatever_says_the_size(options):
+    for stride in (math.nan, math.inf, -math.inf, 0.5):
+        with pytest.raises(ValueError, match="stride must be"):
+            functional.diff_stride(torch.randn(1, 1, 16, 16), (2.0, stride), **options)

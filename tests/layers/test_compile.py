@@ -81,3 +81,83 @@ def test_the_function_is_one_graph_for_many_sizes(path):
             atol=1e-5,
         )
     assert counter.frame_count <= 3
+
+
+def in_place(model):
+    model[1].stride.fill_(3.1)
+    model[3].downsample.stride.fill_(1.2)
+
+
+def by_an_optimiser(model):
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    with torch.enable_grad():
+        model(torch.randn(2, 1, 32, 28)).square().mean().backward()
+    optimiser.step()
+
+
+def by_an_average(model):
+    averaged = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda _old, new, _n: new)
+    other = network()
+    in_place(other)
+    averaged.update_parameters(model)
+    averaged.update_parameters(other)
+    for own, its in zip(model.parameters(), averaged.module.parameters(), strict=True):
+        own.copy_(its)
+
+
+@pytest.mark.parametrize("change", [in_place, by_an_optimiser, by_an_average])
+def test_compiled_eval_follows_strides_that_change_in_place(change):
+    model = network().eval()
+    compiled = torch.compile(model, backend="eager")
+    x = torch.randn(2, 1, 32, 28)
+    with torch.no_grad():
+        before = compiled(x)
+        change(model)
+        expected = model(x)
+        assert expected.shape != before.shape
+        torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_eval_follows_strides_that_are_passed_in():
+    model = network().eval()
+    compiled = torch.compile(
+        lambda values, x: torch.func.functional_call(model, values, (x,)), backend="eager"
+    )
+    x = torch.randn(2, 1, 32, 28)
+    own = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with torch.no_grad():
+        for stride in (2.0, 3.1, 2.4):
+            values = own | {"1.stride": torch.full((2,), stride)}
+            expected = torch.func.functional_call(model, values, (x,))
+            torch.testing.assert_close(compiled(values, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_whole_graph_tells_when_a_stride_has_changed_and_follows_after_eval():
+    model = network().eval()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    x = torch.randn(2, 1, 32, 28)
+    with torch.no_grad():
+        compiled(x)
+        in_place(model)
+        with pytest.raises(RuntimeError, match=r"a stride has changed.*call eval\(\)"):
+            compiled(x)
+        model.eval()
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_is_never_of_another_stride_than_it_has(strict):
+    model = network().eval()
+    x = torch.randn(2, 1, 32, 28)
+    with torch.no_grad():
+        in_place(model)
+        if strict:  # where the graph is made by the compiler, which sees what eval() has seen
+            stale = torch.export.export(model, (x,), strict=True).module()
+            with pytest.raises(RuntimeError, match="a stride has changed"):
+                stale(x)
+            model.eval()
+        program = torch.export.export(model, (x,), strict=strict).module()
+        torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-5)
+        program.get_parameter("1.stride").fill_(1.7)
+        with pytest.raises(RuntimeError, match="a stride has changed"):
+            program(x)

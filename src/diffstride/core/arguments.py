@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from diffstride.core.tracing import is_traced, shape_of, unrecorded
+from diffstride.core.tracing import is_traced, shape_of, unfollowed
 
 NORMS = ("ortho", "forward", "backward")
 CONVENTIONS = ("paper", "symmetric")
@@ -26,7 +26,7 @@ def to_numbers(value: Numbers, name: str) -> float | tuple[float, ...]:
     """
     if isinstance(value, Tensor):
         if is_traced():
-            with unrecorded():
+            with unfollowed():
                 return to_numbers(_read(value, name), name)
         value = _read(value, name)
     several = isinstance(value, Sequence) and not isinstance(value, str)

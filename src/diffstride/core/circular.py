@@ -25,7 +25,7 @@ from torch import Tensor
 from diffstride.core import basis
 from diffstride.core.operator import no_autocast
 from diffstride.core.resample import AxisPlan
-from diffstride.core.tracing import is_recorded, shape_of
+from diffstride.core.tracing import is_followed, shape_of
 
 # Planes: real numbers, or the real and the imaginary parts of complex ones.
 Planes = Sequence[Tensor] | Tensor
@@ -55,7 +55,7 @@ def convolve(
     phases = _phases(shape_of(weight)[2:], plans, starts, dilation).to(x.dtype)
     with no_autocast(x.device):
         spectrum = _analyse([x], first)
-        if is_recorded():
+        if is_followed():
             product = torch.stack(_convolve(spectrum, weight, phases, analysis, synthesis, groups))
         else:
             product = _Convolution.apply(spectrum, weight, phases, analysis, synthesis, groups)  # type: ignore[no-untyped-call]
@@ -63,9 +63,14 @@ def convolve(
     return y.reshape(*product.shape[2:], -1)
 
 
+def _each(planes: Planes) -> Sequence[Tensor]:
+    """The planes one by one, in a way that ``torch.jit.trace`` takes without a warning."""
+    return planes.unbind() if isinstance(planes, Tensor) else planes
+
+
 def _analyse(planes: Planes, matrices: Tensor) -> Tensor:
     """From samples (…, N), real or complex, to the planes of their frequencies (2, F, …)."""
-    flat = [plane.reshape(-1, plane.shape[-1]).mT for plane in planes]
+    flat = [plane.reshape(-1, plane.shape[-1]).mT for plane in _each(planes)]
     spectrum = matrices[0] @ flat[0]
     if len(flat) == 2:
         spectrum = torch.addmm(spectrum, matrices[1], flat[1])
@@ -77,9 +82,9 @@ def _synthesise(planes: Planes, matrices: Tensor) -> list[Tensor]:
 
     With the same matrices, it is the adjoint of :func:`_analyse`.
     """
-    real, imaginary = (plane.flatten(1).mT for plane in planes)
+    real, imaginary = (plane.flatten(1).mT for plane in _each(planes))
     shape = (*planes[0].shape[1:], matrices.shape[-1])
-    halves = (matrix.chunk(2) for matrix in matrices)
+    halves = (matrix.chunk(2) for matrix in _each(matrices))
     return [torch.addmm(real @ a, imaginary, b).reshape(shape) for a, b in halves]
 
 
@@ -176,24 +181,9 @@ class _Convolution(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         x, weight, phases, *ctx.constants = inputs
         ctx.save_for_backward(x, weight, phases)
-        ctx.save_for_forward(x, weight, phases)
-        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def jvp(ctx: Any, *changes: Any) -> Tensor:
-        """Forward mode: the result is linear in each of the three."""
-        parts = []
-        for i, change in enumerate(changes[:3]):
-            if change is not None:
-                factors = [*ctx.saved_tensors]
-                factors[i] = change
-                parts.append(torch.stack(_convolve(*factors, *ctx.constants)))
-        return torch.stack(parts).sum(0)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None) -> Any:
-        if gradient is None:
-            return (None,) * 6
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         x, weight, phases = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated itself, vmapped or traced
             planes, grad_weight, grad_phases = _gradients(
@@ -242,7 +232,7 @@ def _convolve(
     """What is left when the last axis is frequencies: (F, batch, channels, *the other axes)."""
     for matrices in reversed(analysis):
         x = _analyse(x, matrices)
-    y = _multiply(_grouped(x, groups), [w.mT for w in _spectrum(weight, phases, groups)])
+    y = _multiply(_grouped(x, groups), [w.mT for w in _each(_spectrum(weight, phases, groups))])
     y = _ungrouped(y, groups, x[0].shape[:-2])
     for matrices in synthesis:
         y = _synthesise(y, matrices)
@@ -280,14 +270,16 @@ def _gradients(
 def _grouped(planes: Planes, groups: int) -> list[Tensor]:
     """(F, …, batch, channels) to (frequencies · groups, batch, channels of a group)."""
     *_, batch, channels = shape_of(planes[0])
-    split = (p.reshape(-1, batch, groups, channels // groups).transpose(1, 2) for p in planes)
+    split = (
+        p.reshape(-1, batch, groups, channels // groups).transpose(1, 2) for p in _each(planes)
+    )
     return [p.reshape(-1, batch, channels // groups) for p in split]
 
 
 def _ungrouped(planes: Planes, groups: int, frequencies: Sequence[int]) -> list[Tensor]:
     """Undo :func:`_grouped`."""
     *_, batch, channels = shape_of(planes[0])
-    together = (p.reshape(-1, groups, batch, channels).transpose(1, 2) for p in planes)
+    together = (p.reshape(-1, groups, batch, channels).transpose(1, 2) for p in _each(planes))
     return [p.reshape(*frequencies, batch, groups * channels) for p in together]
 
 
@@ -301,6 +293,6 @@ def _spectrum(weight: Tensor, phases: Tensor, groups: int) -> Tensor:
 def _multiply(a: Planes, b: Planes, *, conjugate: bool = False) -> list[Tensor]:
     """a · b, or a · b̄, of batches of complex matrices."""
     sign = -1 if conjugate else 1
-    (ar, ai), (br, bi) = a, b
+    (ar, ai), (br, bi) = _each(a), _each(b)
     real = torch.baddbmm(torch.bmm(ar, br), ai, bi, alpha=-sign)
     return [real, torch.baddbmm(torch.bmm(ai, br), ar, bi, alpha=sign)]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.core.tracing import is_recorded
+from diffstride.core.tracing import is_followed
 
 
 def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
@@ -22,11 +22,11 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     tensor([[2.6667, 2.6667, 2.6667],
             [2.6667, 2.6667, 2.6667]])
     """
-    recorded = is_recorded()
-    if not recorded and x.numel() == 0:  # an empty batch, which MKL refuses
+    followed = is_followed()
+    if not followed and x.numel() == 0:  # an empty batch, which MKL refuses
         return x.narrow(dim, 0, kept) * weights.sum()
     spectrum: Tensor
-    if recorded:
+    if followed:
         spectrum = torch.fft.rfft(x, dim=dim).narrow(dim, 0, kept // 2 + 1)
     else:
         spectrum = _HalfSpectrum.apply(x, dim, kept // 2 + 1)  # type: ignore[no-untyped-call]
@@ -49,11 +49,6 @@ class _HalfSpectrum(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
         x, ctx.dim, ctx.bins = inputs
         ctx.size = x.shape[ctx.dim]
-
-    @staticmethod
-    def jvp(ctx: Any, change: Tensor, *_: None) -> Tensor:
-        spectrum: Tensor = torch.fft.rfft(change, dim=ctx.dim).narrow(ctx.dim, 0, ctx.bins)
-        return spectrum.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

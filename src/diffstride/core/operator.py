@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from diffstride.core.basis import MatrixBasis, along
-from diffstride.core.tracing import is_recorded
+from diffstride.core.tracing import is_followed
 
 # Images are filtered some at a time, so that what passes from one product to the next stays in
 # the cache and needs no fresh memory.
@@ -30,7 +30,7 @@ def apply(
 
     Differentiable, twice too, in ``x`` and in the weights; vmap over ``x`` goes through it.
     """
-    if is_recorded():
+    if is_followed():
         with no_autocast(x.device):
             for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
                 x = along(matrix, x, dim)
@@ -78,9 +78,8 @@ class _Operator(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor | None]) -> None:
-        x, ctx.dims, ctx.bases, ctx.learns, *weights = inputs
+        _, ctx.dims, ctx.bases, ctx.learns, *weights = inputs
         ctx.save_for_backward(output[1], *weights)
-        ctx.save_for_forward(x, *weights)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -96,26 +95,6 @@ class _Operator(torch.autograd.Function):
             if total is not None:
                 grad_weights = _weight_gradients(total, weights, ctx.dims)
         return grad_x, None, None, None, *grad_weights
-
-    @staticmethod
-    def jvp(ctx: Any, *changes: Any) -> tuple[Tensor, Tensor | None]:
-        """Forward mode: y is linear in x and in the weights of each axis, z in x alone."""
-        x, *weights = ctx.saved_tensors
-        change, _, _, _, *weight_changes = changes
-        with no_autocast(x.device):
-            folded = _folded(ctx.bases, weights)
-            parts = [] if change is None else [_chain(folded, change, ctx.dims)]
-            for i, other in enumerate(weight_changes):
-                if other is not None:
-                    changed = _folded(ctx.bases[i : i + 1], [other])
-                    matrices = [*folded[:i], *changed, *folded[i + 1 :]]
-                    parts.append(_chain(matrices, x, ctx.dims))
-            total = torch.stack(parts).sum(0)
-            if not ctx.learns:
-                return total, None
-            if change is None:
-                return total, torch.zeros_like(total)
-            return total, _chain([basis.analysis for basis in ctx.bases], change, ctx.dims)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, dims: Any, *rest: Any) -> Any:

@@ -56,6 +56,8 @@ def plan(
     unread = output_size is not None and torch.compiler.is_compiling()
     if numbers is None and not unread:
         numbers = arguments.per_axis(stride, axes, "stride")
+    if numbers is not None:
+        arguments.check_strides(numbers)
     if not isinstance(stride, Tensor):
         stride = torch.tensor(stride, dtype=window_dtype(device), device=device)
     strides = stride.to(device).expand(axes).unbind()

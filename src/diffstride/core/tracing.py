@@ -1,4 +1,4 @@
-"""What to do differently while torch records a computation instead of only carrying it out."""
+"""What to do differently while torch follows a computation instead of only carrying it out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def is_traced() -> bool:
@@ -13,16 +14,17 @@ def is_traced() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
 
 
-def is_recorded() -> bool:
-    """Whether a compiler or ``torch.jit.trace`` looks on.
+def is_followed() -> bool:
+    """Whether a compiler, ``torch.jit.trace`` or forward-mode differentiation looks on.
 
-    Both want operations that they can see through, and plan memory by themselves.
+    All want operations that they can see through. The first two plan memory by themselves; the
+    last gives wrong second derivatives of functions whose derivatives are written by hand.
     """
-    return torch.compiler.is_compiling() or is_traced()
+    return torch.compiler.is_compiling() or is_traced() or forward_ad._current_level >= 0
 
 
 @contextmanager
-def unrecorded() -> Iterator[None]:
+def unfollowed() -> Iterator[None]:
     """For ``torch.jit.trace``: sizes and values read in here are numbers, not steps of the trace.
 
     A trace is for inputs of one size and for the strides of its moment, whatever is done.
@@ -43,6 +45,6 @@ def shape_of(x: Tensor) -> tuple[int, ...]:
     (2, 3)
     """
     if is_traced():
-        with unrecorded():
+        with unfollowed():
             return tuple(x.shape)
     return tuple(x.shape)

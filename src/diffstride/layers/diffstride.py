@@ -13,6 +13,11 @@ from diffstride.core.resample import AxisPlan, plan, resample
 from diffstride.core.tracing import shape_of
 from diffstride.core.window import held_in
 
+STALE = (
+    "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
+    "the model, and run the compiled model or export the model again"
+)
+
 
 class DiffStrideNd(nn.Module):
     """Downsampling with a learnable stride, on any number of axes.
@@ -94,6 +99,7 @@ class DiffStrideNd(nn.Module):
             initial = torch.tensor(self._initial[: self._elements], dtype=torch.float64)
             self.stride.copy_(initial)
         self._remembered = self._initial
+        self._remembered_parameter = [self.stride]
         self._seen: tuple[Tensor, int, tuple[float, ...]] | None = None
 
     @property
@@ -142,14 +148,18 @@ class DiffStrideNd(nn.Module):
     def planned(self, size: Sequence[int]) -> tuple[int, ...]:
         """Project the parameter to its range in training mode, and say which size follows."""
         if not torch.compiler.is_compiling():
-            return self.project(size) if self.training else self.output_size(size)
-        # A graph can't read the stride. In eval mode, where nothing is written, it stays whole:
-        # the stride is the one last seen.
-        if not self.training:
-            return self._output_size(size, self._remembered)
+            return self.project(size)
+        if not self.training and (self.fixed_size is not None or not self.crop):
+            return self._output_size(size, self._remembered)  # whatever the stride
         from diffstride.layers import outside_graphs
 
-        return outside_graphs.project(self, size)  # type: ignore[no-any-return]
+        if self.training or not outside_graphs.is_graph_whole():
+            return outside_graphs.project(self, size)  # type: ignore[no-any-return]
+        # A graph can't read the stride: it is the one last seen, and the graph checks that.
+        known = self._last_seen()
+        same = self.in_range().expand(self.axes) == self.stride.new_tensor(known)
+        torch._assert_async(same.all(), STALE)
+        return self._output_size(size, known)
 
     def plans(
         self, size: Sequence[int], device: torch.device, planned: tuple[int, ...]
@@ -174,11 +184,11 @@ class DiffStrideNd(nn.Module):
         )
 
     def project(self, size: Sequence[int]) -> tuple[int, ...]:
-        """Project the parameter to its range, and say which size follows for such an input."""
+        """Project the parameter to its range if the layer learns, and say which size follows."""
         # Not written without need: a write between the two branches that share a layer would
         # invalidate the graph of the first. One that is computed from others can't be written.
-        outside = self.stride.is_leaf and not self.stride.is_meta
-        if outside and self._clamp(self._read()) != self._read():
+        writable = self.training and self.stride.is_leaf and not self.stride.is_meta
+        if writable and self._clamp(self._read()) != self._read():
             with torch.no_grad():
                 self.stride.clamp_(self.min_stride, self.max_stride)
         return self._output_size(size, self.strides)
@@ -222,8 +232,17 @@ class DiffStrideNd(nn.Module):
         self._remember()
 
     def _remember(self) -> None:
-        """Read the strides for compiled code in eval mode, which can't read them by itself."""
+        """Read the strides for whole graphs in eval mode, which can't read them by themselves."""
         self._remembered = self.strides
+        self._remembered_parameter = [self.stride]  # in a list: it is registered already
+
+    def _last_seen(self) -> tuple[float, ...]:
+        """The strides, for a graph that is being made."""
+        if torch.compiler.is_dynamo_compiling():
+            return self._remembered  # one of those is made anew when this changes
+        # torch.export has put a tensor without values in the place of the parameter.
+        values: list[float] = self._remembered_parameter[0].tolist()
+        return self._clamp(values) * (self.axes if self.shared else 1)
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
