@@ -21,7 +21,7 @@ from tests.audio_trees import TREES
 
 TINY = (
     "--model.width 0.0625 --model.smoothness 2 --data.batch_size 8 --data.cache cache "
-    "--trainer.epochs 2 --trainer.steps 3 --optim.lr 1e-3 --optim.stride_lr 100"
+    "--trainer.epochs 2 --trainer.steps 3 --optim.lr 1e-3 --optim.stride_lr 0.1"
 ).split()
 
 

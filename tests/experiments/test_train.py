@@ -246,7 +246,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
 
 
 def test_the_regulariser_makes_strides_larger():
-    common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "200"]
+    common = [*TINY, "--trainer.epochs", "4", "--optim.stride_lr", "0.2"]
     assert main(["train", "digits", *common, "--name", "free"]) == 0
     assert main(["train", "digits", *common, "--name", "held", "--stride_penalty", "5"]) == 0
     free, held = (
@@ -257,7 +257,7 @@ def test_the_regulariser_makes_strides_larger():
 
 
 def test_a_budget_is_kept_from_the_first_step_to_the_last(capsys):
-    options = [*TINY, "--optim.stride_lr", "200", "--model.convention", "symmetric"]
+    options = [*TINY, "--optim.stride_lr", "0.2", "--model.convention", "symmetric"]
     options += ["--model.smoothness", "1", "--macs_budget", "2"]
     assert main(["train", "digits", *options, "--name", "held"]) == 0
     costs = [float(row["mmacs"]) for row in rows(Run.open("runs/held").folder / "metrics.csv")]

@@ -48,7 +48,7 @@ def main():
     torch.set_num_threads(1)
     config = Config(
         data=DataConfig(batch_size=8),
-        optim=OptimConfig(lr=0.05, weight_decay=0, schedule="constant", stride_lr=5.0),
+        optim=OptimConfig(lr=0.05, weight_decay=0, schedule="constant", stride_lr=0.25),
         trainer=TrainerConfig(epochs=1, devices=int(processes), accelerator="cpu", strategy="ddp"),
     )
     generator = torch.Generator().manual_seed(0)

@@ -42,7 +42,7 @@ RECIPES = {
             model=ModelConfig(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
             data=DataConfig(batch_size=64, crop_padding=3),
             optim=OptimConfig(
-                name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=30.0, schedule="onecycle"
+                name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"
             ),
             trainer=TrainerConfig(epochs=12),
         ),

@@ -91,8 +91,8 @@ class OptimConfig:
     """Of SGD."""
     weight_decay: float = 5e-3
     """Of weights; strides, biases and normalisations have none."""
-    stride_lr: float = 1.0
-    """The learning rate of strides, as a multiple of lr. Short runs need more than 1."""
+    stride_lr: float | None = None
+    """The learning rate of strides; lr unless given. Short runs need more than that."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
@@ -165,7 +165,7 @@ class Config:
             )
         amounts = {
             "optim.lr": self.optim.lr,
-            "optim.stride_lr": self.optim.stride_lr,
+            "optim.stride_lr": self.optim.stride_lr or 0.0,
             "optim.weight_decay": self.optim.weight_decay,
             "data.crop_padding": self.data.crop_padding,
             "data.mixup": self.data.mixup,

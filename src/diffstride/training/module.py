@@ -129,9 +129,7 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self) -> Any:
         told = self.config.optim
-        groups = parameter_groups(
-            self.model, told.lr, told.weight_decay, stride_lr=told.lr * told.stride_lr
-        )
+        groups = parameter_groups(self.model, told.lr, told.weight_decay, stride_lr=told.stride_lr)
         options: dict[str, Any] = {"momentum": told.momentum} if told.name == "sgd" else {}
         optimiser = OPTIMISERS[told.name](groups, **options)
         steps = int(self.trainer.estimated_stepping_batches)
