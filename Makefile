@@ -2,7 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format figures clean
+.PHONY: help demo test lint format matrix figures clean
+# The oldest and the newest torch that the library is for: it is developed with one between.
+TORCH := 2.6.0 2.15.0
+LIBRARY := tests/core tests/layers tests/tools tests/models tests/test_import.py
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,11 +26,23 @@ format: .venv/ready  ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+matrix:  ## The tests of the library with other versions of torch (6 GB each; KEEP=1 keeps them)
+	set -e; for version in $(TORCH); do \
+		test -e .matrix/$$version/ready || { \
+			rm -rf .matrix/$$version; $(PYTHON) -m venv .matrix/$$version; \
+			.matrix/$$version/bin/pip install --quiet --disable-pip-version-check \
+				torch==$$version -e '.[library-tests]'; \
+			touch .matrix/$$version/ready; }; \
+		.matrix/$$version/bin/python -c "import torch; print('torch', torch.__version__)"; \
+		.matrix/$$version/bin/python -m pytest $(LIBRARY); \
+		test -n "$(KEEP)" || rm -rf .matrix/$$version; \
+	done
+
 figures: .venv/ready  ## Draw the figures of docs/maths.md again
 	$(BIN)/python docs/figures.py
 
 clean:  ## Remove what the other commands made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
 
 # The environment is made anew from scratch whenever what it is made of changes.
 .venv/ready: pyproject.toml constraints.txt

@@ -15,7 +15,7 @@ from diffstride import (
 )
 
 # torch uses scripts for some derivatives in forward mode, and warns whoever traces by itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 X = torch.randn(2, 3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 STRIDE = torch.tensor([2.1, 1.7], dtype=torch.float64)
