@@ -8,6 +8,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from diffstride import DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 
 
+TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
+
+
 @pytest.fixture(autouse=True)
 def _fresh():
     torch._dynamo.reset()
@@ -61,10 +64,22 @@ def test_training_with_moving_strides_makes_two_graphs():
         expected.square().sum().backward()
         torch.testing.assert_close(layer.stride.grad, reference.stride.grad, rtol=1e-3, atol=1e-3)
         assert torch.equal(layer.stride, reference.stride)
-    assert counter.frame_count <= 3
+    if TORCH > (2, 6):  # which makes a graph a size
+        assert counter.frame_count <= 3
 
 
-@pytest.mark.parametrize("path", ["operator", "fft"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "operator",
+        pytest.param(
+            "fft",
+            marks=pytest.mark.skipif(
+                TORCH <= (2, 6), reason="torch 2.6 can't compile an FFT of a length that changes"
+            ),
+        ),
+    ],
+)
 def test_the_function_is_one_graph_for_many_sizes(path):
     counter = CompileCounterWithBackend("eager")
 
@@ -145,6 +160,7 @@ def test_a_whole_graph_tells_when_a_stride_has_changed_and_follows_after_eval():
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # torch 2.6, of itself
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_program_is_never_of_another_stride_than_it_has(strict):
     model = network().eval()

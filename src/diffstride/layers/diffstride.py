@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import torch
@@ -240,8 +241,10 @@ class DiffStrideNd(nn.Module):
         """The strides, for a graph that is being made."""
         if torch.compiler.is_dynamo_compiling():
             return self._remembered  # one of those is made anew when this changes
-        # torch.export has put a tensor without values in the place of the parameter.
-        values: list[float] = self._remembered_parameter[0].tolist()
+        # torch.export has put a tensor without values in the place of the parameter, and looks at
+        # all that is done in this thread.
+        with ThreadPoolExecutor(1) as thread:
+            values: list[float] = thread.submit(self._remembered_parameter[0].tolist).result()
         return self._clamp(values) * (self.axes if self.shared else 1)
 
     def extra_repr(self) -> str:
