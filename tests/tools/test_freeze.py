@@ -175,7 +175,7 @@ class Used(nn.Module):
         "twice": lambda self, x, y: self.downsample(y) + self.downsample(y),
         "again": lambda self, x, y: self.downsample(y) + self.downsample(self.convolution(-x)),
     }
-    MERGED = ("once",)
+    MERGED = ("once", "by name")
 
     def __init__(self, how):
         super().__init__()

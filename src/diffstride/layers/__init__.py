@@ -4,6 +4,7 @@ from diffstride.layers.conv import DiffStrideConv1d as DiffStrideConv1d
 from diffstride.layers.conv import DiffStrideConv2d as DiffStrideConv2d
 from diffstride.layers.conv import DiffStrideConv3d as DiffStrideConv3d
 from diffstride.layers.conv import DiffStrideConvNd as DiffStrideConvNd
+from diffstride.layers.conversion_record import apply_conversion as apply_conversion
 from diffstride.layers.diffstride import DiffStride1d as DiffStride1d
 from diffstride.layers.diffstride import DiffStride2d as DiffStride2d
 from diffstride.layers.diffstride import DiffStride3d as DiffStride3d

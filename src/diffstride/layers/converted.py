@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,11 +25,12 @@ class Converted(nn.Module):
     downsample_first = False
     """Whether the order is the other one, which for some layers gives the same for less."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    # Layers of torch call it "input", and may be called with its name.
+    def forward(self, input: Tensor) -> Tensor:
         if self.downsample_first:
-            found: Tensor = super().forward(self.downsample(x))
+            found: Tensor = super().forward(self.downsample(input))
             return found
-        before = super().forward(x)
+        before = super().forward(input)
         after: Tensor = self.downsample(before)
         self.shapes = tuple(before.shape), tuple(after.shape)
         return after
@@ -40,17 +42,26 @@ class Converted(nn.Module):
 
 
 class Following(nn.Module):
-    """Downsampling to the size that another layer has just made, for branches that meet.
+    """Downsampling by the stride of another layer, for branches that meet.
 
-    The stride is that of the other layer, times how much larger the input is here: both keep the
-    same frequencies. It learns for both.
+    The layer that is followed, the leader, has the stride: it is a part of the network there, and
+    only referred to here, so that it is saved and sent between processes once. It learns for both.
+
+    Where both get maps of one size, this is the leader's downsampling, called again. Otherwise it
+    makes the size that the leader has made just before, with the leader's stride times how much
+    larger the input is here: both keep the same frequencies.
+
+    Args:
+        leader: the layer to follow.
+        ratio: of the strides that both had before they were learned.
+        same_size: whether both are given maps of one size, whatever the size of the input.
     """
 
-    def __init__(self, leader: Converted, ratio: Sequence[float]) -> None:
+    def __init__(self, leader: Converted, ratio: Sequence[float], same_size: bool = False) -> None:
         super().__init__()
-        self._leader = [leader]  # in a list: it is a part of the network elsewhere already
+        self._leader = [leader]  # in a list: as an attribute it would become a part of this one
         self.ratio = tuple(ratio)
-        """Of the strides that both had before they were learned."""
+        self.same_size = same_size
 
     @property
     def leader(self) -> Converted:
@@ -66,14 +77,25 @@ class Following(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        if getattr(self, "_is_replica", False):
+            raise RuntimeError(
+                "nn.DataParallel copies every layer alone, and layers that share a stride can't "
+                "find each other then: use nn.parallel.DistributedDataParallel, with one process "
+                "for each device"
+            )
         layer = self.leader.downsample
+        if self.same_size:
+            shared: Tensor = layer(x)
+            return shared
         assert isinstance(layer, DiffStrideNd)
         assert self.leader.shapes is not None
         before, after = (shape[-layer.axes :] for shape in self.leader.shapes)
         size = tuple(x.shape[-layer.axes :])
         larger = [n / m for n, m in zip(size, before, strict=True)]
         stride = layer.in_range().expand(layer.axes)
-        stride = (stride * stride.new_tensor(larger)).clamp(min=1)
+        stride = stride * stride.new_tensor(larger)
+        # Not clamp: whether it passes a gradient at 1 itself differs between versions of torch.
+        stride = stride.where(stride >= 1, torch.ones_like(stride))
         kept = tuple(min(n, m) for n, m in zip(size, after, strict=True))
         y = diff_stride(
             x,
@@ -133,3 +155,16 @@ CONVERTED: dict[type[nn.Module], tuple[str, int, type[Converted]]] = {
     nn.AvgPool3d: ("avgpool", 3, ConvertedAvgPool3d),
 }
 """What can be converted: its kind, the number of its axes, and what it becomes."""
+
+
+def torch_class(module: nn.Module) -> type[nn.Module] | None:
+    """The class of torch that a layer is of, if it is one that can be converted."""
+    return next((kind for kind in type(module).__mro__ if kind in CONVERTED), None)
+
+
+def whole_strides(module: nn.Module) -> tuple[int, ...]:
+    """The strides of a layer of torch that can be converted, one for each axis."""
+    base = torch_class(module)
+    assert base is not None
+    stride: Any = module.stride
+    return tuple(stride) if isinstance(stride, tuple | list) else (stride,) * CONVERTED[base][1]

@@ -1,6 +1,5 @@
 """Strides that keep a network within what it may cost."""
 
-import copy
 import math
 from collections.abc import Sequence
 
@@ -127,10 +126,14 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     >>> least_macs(model, (8, 32, 32))
     32064
     """
-    model = copy.deepcopy(model)
-    for module in model.modules():
-        if isinstance(module, DiffStrideNd) and module.stride.requires_grad:
+    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    before = [layer.stride for layer in layers]
+    try:
+        for layer in layers:
             # A new one: that of a network on the meta device has no value to change.
-            endless = torch.full_like(module.stride, _ENDLESS, device="cpu")
-            module.stride = nn.Parameter(endless)
-    return cost(model, input_size).macs
+            endless = torch.full_like(layer.stride, _ENDLESS, device="cpu")
+            layer.stride = nn.Parameter(endless)
+        return cost(model, input_size).macs
+    finally:
+        for layer, stride in zip(layers, before, strict=True):
+            layer.stride = stride

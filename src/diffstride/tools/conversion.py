@@ -1,6 +1,8 @@
-"""What a conversion changed, as a table."""
+"""What a conversion changed and what it left, as a table."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,26 +21,61 @@ class ConvertedSite:
 
 
 @dataclass(frozen=True)
+class LeftAlone:
+    """Something that has a stride and keeps it."""
+
+    name: str
+    """The module in which it happens."""
+    operation: str
+    size_before: tuple[int, ...]
+    size_after: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        sizes = f"{_size(self.size_before)} → {_size(self.size_after)}"
+        sizes = f" ({sizes})" if self.size_before else ""
+        return f"{self.operation} in {self.name or 'the model'}{sizes}, {self.reason}"
+
+
+@dataclass(frozen=True)
 class ConversionReport:
     """What was changed; prints as a table."""
 
     sites: tuple[ConvertedSite, ...]
     macs_before: int
     macs_after: int
+    left_alone: tuple[LeftAlone, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
+    unless an option can't be."""
 
     def __str__(self) -> str:
-        if not self.sites:
-            return "nothing was converted"
-        lines: list[tuple[str, ...]] = [
-            ("site", "before", "now followed by", "group", "size before", "size now")
-        ]
-        for site in self.sites:
-            sizes = (" × ".join(map(str, s)) for s in (site.size_before, site.size_after))
-            lines.append((site.name, site.before, site.after, str(site.group), *sizes))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
-        return "\n".join([*text, macs])
+        text = ["nothing was converted"]
+        if self.sites:
+            lines: list[tuple[str, ...]] = [
+                ("site", "before", "now followed by", "group", "size before", "size now")
+            ]
+            for site in self.sites:
+                sizes = (_size(site.size_before), _size(site.size_after))
+                lines.append((site.name, site.before, site.after, str(site.group), *sizes))
+            macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
+            text = [*_table(lines), macs]
+        if self.left_alone:
+            lines = [("left alone in", "what", "size before", "size after", "why")]
+            for left in self.left_alone:
+                sizes = (_size(left.size_before), _size(left.size_after))
+                lines.append((left.name or "the model", left.operation, *sizes, left.reason))
+            text += _table(lines)
+        return "\n".join(text)
+
+
+def _size(size: Sequence[int]) -> str:
+    return " × ".join(map(str, size))
+
+
+def _table(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]

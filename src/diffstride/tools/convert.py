@@ -1,27 +1,32 @@
 """Give any network learnable strides, and keep its weights."""
 
 import copy
-import itertools
+import json
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatch
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from diffstride.core import arguments
-from diffstride.layers import DiffStride1d, DiffStride2d, DiffStride3d
-from diffstride.layers.converted import CONVERTED, Converted, ConvertedIdentity, Following
-from diffstride.tools.conversion import ConversionReport, ConvertedSite
+from diffstride.layers.conversion_record import (
+    VERSION,
+    apply_conversion,
+    follower_site,
+    leader_site,
+)
+from diffstride.layers.converted import CONVERTED, Following, torch_class, whole_strides
+from diffstride.tools.check_network import check_copyable, check_runnable
+from diffstride.tools.check_sizes import check_sizes
+from diffstride.tools.conversion import ConversionReport, ConvertedSite, LeftAlone
 from diffstride.tools.cost import cost
-from diffstride.tools.meetings import Grid, find_grids
+from diffstride.tools.find_sites import KINDS, check_example, find_sites, left_out
+from diffstride.tools.meetings import Grid, Traced, trace
+from diffstride.tools.size_groups import find_groups
 
-KINDS = ("conv", "maxpool", "avgpool")
 POOLINGS = ("keep", "replace")
-LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
+EXCLUDED = "not among those to convert"
 
 
 def convert(
@@ -46,6 +51,11 @@ def convert(
     outputs are added, multiplied or put side by side share one learnable stride, so that their
     sizes agree whatever is learned.
 
+    The report has what was changed as a record, which
+    :func:`diffstride.layers.apply_conversion` carries out on a network that is built anew. One of
+    Hugging Face has it in its config from now on, ``config.diffstride``, and so in what its
+    ``save_pretrained`` writes; :func:`diffstride.models.from_pretrained` reads that.
+
     Args:
         model: any network that takes one tensor.
         example_input: a batch for it, large enough that nothing shrinks to one sample.
@@ -62,6 +72,10 @@ def convert(
     Raises:
         ValueError: for what can't be converted, with the name of the layer and what to do.
 
+    Warns:
+        UserWarning: for strides that stay, because a function and not a layer has them.
+
+    >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2))
     >>> converted, report = convert(model, torch.rand(1, 3, 32, 32), smoothness=1.0)
     >>> print(report)
@@ -73,30 +87,40 @@ def convert(
     arguments.check_choice(pooling, POOLINGS, "pooling")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
-    converted = copy.deepcopy(model)
-    sites = _sites(converted, kinds, include, exclude)
-    if not sites:
+    check_runnable(model)
+    check_copyable(model)
+    converted = _copied(model)
+    sites = find_sites(converted, kinds, include, exclude)
+    check_example(example_input, sites)
+    traced = trace(converted, example_input, sites)
+    uses = [
+        (name, read, made)
+        for name, read, made in traced.uses
+        # A pooling over everything, whatever it calls its stride, stays one.
+        if isinstance(sites[name], _ConvNd) or any(n > 1 for n in made.size)
+    ]
+    left = _left_alone(converted, sites, traced)
+    if not uses:
         warnings.warn(
             "nothing was converted: the model has no strided layer of these kinds and names",
             stacklevel=2,
         )
-        return converted, ConversionReport((), 0, 0)
-    uses = [
-        (name, read, made)
-        for name, read, made in find_grids(converted, example_input, sites)
-        # A pooling over everything, whatever it calls its stride, stays one.
-        if isinstance(sites[name], _ConvNd) or any(n > 1 for n in made.size)
-    ]
-    _check_sizes(uses, sites)
-    together = _groups(uses, groups)
+        _warn(left)
+        return converted, ConversionReport((), 0, 0, left)
+    together = find_groups(uses, sites, traced, groups)
     before = {name: tuple(made.size) for name, _, made in uses}
     descriptions = {name: _describe(sites[name]) for name in before}
     make = {"smoothness": smoothness, "norm": norm, **options}
+    record: dict[str, Any] = {"version": VERSION, "sites": []}
     for group in together:
-        _convert_group(converted, group, uses, stride, pooling, make)
-    after = _run(converted, example_input, [name for group in together for name in group])
+        record["sites"] += _record(group, uses, sites, stride, pooling, make)
+    converted = apply_conversion(converted, record)
+    after = check_sizes(converted, example_input, traced, list(before))
+    _remember(converted, record)
+    _warn(left)
     number = {name: i for i, group in enumerate(together, 1) for name in group}
     modules = dict(converted.named_modules())
+    size = tuple(example_input.shape[1:])
     report = ConversionReport(
         tuple(
             ConvertedSite(
@@ -109,140 +133,91 @@ def convert(
             )
             for name in before
         ),
-        cost(model, tuple(example_input.shape[1:])).macs,
-        cost(converted, tuple(example_input.shape[1:])).macs,
+        cost(model, size).macs,
+        cost(converted, size).macs,
+        left,
+        record,
     )
     return converted, report
 
 
-def _base(module: nn.Module) -> type[nn.Module] | None:
-    """The class of torch that a layer is of, if it is one that can be converted."""
-    return next((kind for kind in type(module).__mro__ if kind in CONVERTED), None)
+def _copied(model: nn.Module) -> nn.Module:
+    # Tensors that were computed, of which some modules keep one, can't be copied as they are: a
+    # copy has their values until it computes its own.
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(model, computed)
 
 
-def _strides(module: Any, axes: int) -> tuple[int, ...]:
-    stride = module.stride
-    return tuple(stride) if isinstance(stride, tuple | list) else (stride,) * axes
+def _left_alone(
+    model: nn.Module, sites: Mapping[str, nn.Module], traced: Traced
+) -> tuple[LeftAlone, ...]:
+    """What keeps its stride, and why."""
+    excluded = left_out(model, sites)
+    used = {name for name, _, _ in traced.uses}
+    left = [
+        LeftAlone(
+            seen.where,
+            seen.operation,
+            seen.before,
+            seen.after,
+            EXCLUDED if seen.where in excluded else "only layers of torch.nn are converted",
+        )
+        for seen in traced.strided
+    ]
+    left += [
+        LeftAlone(name, _describe(sites[name]), (), (), "did not run for the example")
+        for name in sites
+        if name not in used
+    ]
+    return tuple(left)
 
 
-def _sites(
-    model: nn.Module, kinds: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str]
-) -> dict[str, nn.Module]:
-    """The layers to convert, by name."""
-    found = {}
-    for name, module in model.named_modules():
-        wanted = include is None or any(fnmatch(name, pattern) for pattern in include)
-        if not wanted or any(fnmatch(name, pattern) for pattern in exclude):
-            continue
-        if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
-            if max(module.stride) > 1:
-                raise ValueError(
-                    f"{name} is a transposed convolution, whose size can't follow a stride that is "
-                    f"learned: leave it out with exclude=[{name!r}], and convert what comes after "
-                    f"the last of them, or nothing that meets its output"
-                )
-        base = _base(module)
-        if base is None:
-            continue
-        kind, axes, _ = CONVERTED[base]
-        if kind in kinds and max(_strides(module, axes)) > 1:
-            if type(module).forward is not base.forward:
-                raise ValueError(
-                    f"{name} is a {type(module).__name__}, which does more than a {base.__name__}: "
-                    f"leave it out with exclude=[{name!r}]"
-                )
-            if getattr(module, "return_indices", False):
-                raise ValueError(
-                    f"{name} returns indices, which say nothing after downsampling: leave it out "
-                    f"with exclude=[{name!r}]"
-                )
-            found[name] = module
-    return found
+def _warn(left: Sequence[LeftAlone]) -> None:
+    """Say what keeps its stride though nobody asked for that."""
+    surprising = [str(one) for one in left if one.reason != EXCLUDED]
+    if surprising:
+        warnings.warn(
+            f"strides that stay as they are: {'; '.join(surprising)}. To learn the stride of a "
+            f"function, have a layer in its place: nn.Conv2d, nn.MaxPool2d or nn.AvgPool2d",
+            stacklevel=3,
+        )
 
 
-def _check_sizes(uses: list[tuple[str, Grid, Grid]], sites: dict[str, nn.Module]) -> None:
-    """Raise a ValueError where a site makes a single sample: that could be of any size."""
-    for name, read, made in uses:
-        strides = _strides(sites[name], len(made.size))
-        if any(m == 1 and s > 1 for m, s in zip(made.size, strides, strict=True)):
-            raise ValueError(
-                f"example_input is too small: {name} makes {'×'.join(map(str, made.size))} of "
-                f"{'×'.join(map(str, read.size))}, and what meets it can't be told from its size; "
-                f"give a larger one, or leave the layer out with exclude=[{name!r}]"
-            )
-
-
-def _groups(
-    uses: list[tuple[str, Grid, Grid]], wanted: Sequence[Sequence[str]] | None
-) -> list[list[str]]:
-    """Names of sites that make one size, in the order they run."""
-    grids: dict[str, Grid] = {}
-    for name, _, made in uses:
-        grid = made.found()
-        stranger = next((m for m in grid.makers if m.startswith("[")), None)
-        if stranger is not None:
-            raise ValueError(
-                f"the output of {name} meets that of {stranger[1:-1]}, which no stride can make "
-                f"agree with it: leave it out with exclude=[{name!r}]"
-            )
-        if name in grids:  # one layer, used again
-            grids[name].found().join(grid)
-        grids[name] = grid
-    for names in wanted or ():
-        for name in names:
-            if name not in grids:
-                raise ValueError(f"groups has {name!r}, which is no layer that is converted")
-    own = {name: i for i, names in enumerate(wanted or ()) for name in names}
-    for (name, grid), (other, also) in itertools.combinations(grids.items(), 2):
-        apart = wanted is not None and own.get(name, name) != own.get(other, other)
-        if apart and grid.found() is also.found():
-            raise ValueError(
-                f"{name} and {other} meet, and must be in one group; groups has them apart"
-            )
-    together: dict[Any, list[str]] = {}
-    for name, grid in grids.items():
-        together.setdefault(own.get(name, grid.found()), []).append(name)
-    return list(together.values())
-
-
-def _convert_group(
-    model: nn.Module,
+def _record(
     names: list[str],
     uses: list[tuple[str, Grid, Grid]],
+    sites: Mapping[str, nn.Module],
     stride: float | Sequence[float] | None,
     pooling: str,
     options: dict[str, Any],
-) -> None:
-    leader: Converted | None = None
-    shape: Any = None
+) -> list[dict[str, Any]]:
+    """What is to become of sites that make one size: the first has a stride, others follow."""
+    found: list[dict[str, Any]] = []
+    first: Any = None
     for name in names:
-        module = model.get_submodule(name)
-        base = _base(module)
+        module = sites[name]
+        base = torch_class(module)
         assert base is not None
-        kind, axes, made = CONVERTED[base]
-        own = _strides(module, axes)
+        kind, axes, _ = CONVERTED[base]
+        own = whole_strides(module)
         read = next(read for use, read, _ in uses if use == name).found()
-        taken = _taken(module, axes) if kind == "conv" or pooling == "keep" else (0,) * axes
-        if kind != "conv" and pooling == "replace":
-            site: Any = ConvertedIdentity()
-            _replace(model, name, site)
+        kept = "keep" if kind == "conv" else pooling
+        taken = _taken(module, axes) if kept == "keep" else (0,) * axes
+        if first is None:
+            initial = arguments.per_axis(own if stride is None else stride, axes, "stride")
+            found.append(leader_site(name, base, kept, initial, options))
+            first = (read, taken, own)
         else:
-            site = module
-            site.__class__ = made
-            site.stride = (1,) * axes
-        if leader is None:
-            layer = LAYERS[axes](own if stride is None else stride, **options)
-            parameter = next(module.parameters(), None)
-            if parameter is not None:
-                layer = layer.to(parameter.device)
-            site.downsample = layer
-            leader, shape = site, (read, taken, own)
-        elif shape == (read, taken, own):
-            # The same size in, so the same size out: one layer serves both.
-            site.downsample = leader.downsample
-        else:
-            site.downsample = Following(leader, [a / b for a, b in zip(own, shape[2], strict=True)])
-        site.train(model.training)
+            ratio = [a / b for a, b in zip(own, first[2], strict=True)]
+            # The same size in, so the same size out.
+            same = first == (read, taken, own)
+            found.append(follower_site(name, base, kept, names[0], ratio, same))
+    return found
 
 
 def _taken(module: Any, axes: int) -> tuple[int, ...]:
@@ -261,63 +236,35 @@ def _taken(module: Any, axes: int) -> tuple[int, ...]:
     return tuple(d * (k - 1) - 2 * p for k, p, d in zip(kernel, padding, dilation, strict=True))
 
 
-def _replace(model: nn.Module, name: str, new: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, new)
-
-
-def _run(model: nn.Module, example: Tensor, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The sizes that sites make now; whatever can't take them is named."""
-    running: list[str] = []
-    sizes: dict[str, tuple[int, ...]] = {}
-    modules = dict(model.named_modules())
-    hooks = []
-    for name, module in modules.items():
-        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
-
-        def leave(_module: nn.Module, _args: Any, output: Any, name: str = name) -> None:
-            running.pop()
-            if name in names:
-                sizes[name] = tuple(output.shape[2:])
-
-        hooks.append(module.register_forward_hook(leave))
+def _remember(model: nn.Module, record: dict[str, Any]) -> None:
+    """Have the record in the config of a network that has one to be saved with it."""
+    config: Any = getattr(model, "config", None)
+    if not callable(getattr(config, "to_dict", None)):
+        return
     try:
-        with torch.no_grad(), _evaluating(model):
-            model(example)
-    except (RuntimeError, ValueError) as error:
-        name = running[-1] if running else ""
-        raise ValueError(
-            f"{name or 'the model'} ({type(modules[name]).__name__}) can't take what comes to it "
-            f"now: sizes are others after conversion, and change while strides learn. Put a "
-            f"pooling over everything before it (nn.AdaptiveAvgPool2d(1)), or leave out layers "
-            f"with exclude. It said: {error}"
-        ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sizes
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
+        written = json.loads(json.dumps(record))
+    except TypeError as error:
+        warnings.warn(
+            f"the config of the model does not have the conversion, and from_pretrained can't "
+            f"build it again: an option can't be written as JSON ({error})",
+            stacklevel=3,
+        )
+        return
+    # A network may be converted in several steps.
+    earlier = (getattr(config, "diffstride", None) or {}).get("sites", [])
+    config.diffstride = {**written, "sites": [*earlier, *written["sites"]]}
 
 
 def _describe(module: nn.Module) -> str:
-    base = _base(module)
-    assert base is not None
-    strides = _strides(module, CONVERTED[base][1])
+    strides = whole_strides(module)
     stride = str(strides[0]) if len(set(strides)) == 1 else "×".join(map(str, strides))
     return f"{type(module).__name__}, stride {stride}"
 
 
 def _describe_new(module: nn.Module) -> str:
     layer: Any = module.downsample
-    if isinstance(layer, Following):
+    if isinstance(layer, Following) and not layer.same_size:
         return "what its group makes"
+    if isinstance(layer, Following):
+        layer = layer.leader.downsample
     return f"{type(layer).__name__}({', '.join(f'{s:g}' for s in layer.strides)})"

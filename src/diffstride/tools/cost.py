@@ -1,24 +1,23 @@
 """What a network costs at its present strides, and in which direction that changes with them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.core.resample import by_fft
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.converted import Converted, Following
 from diffstride.layers.frozen import Frozen
+from diffstride.tools.check_network import check_axes, check_runnable
+from diffstride.tools.run_once import Hook, run_once, unwrapped
+from diffstride.tools.soft_sizes import FollowedSizes, Size, Soft, scaled, soft_output
 
-# Numbers of samples: whole, or _Soft.
-Size: TypeAlias = Sequence[Any]
 COUNTED = (
     _ConvNd,
     nn.Linear,
@@ -78,8 +77,9 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     functions and poolings count nothing, nor do products that are no layer.
 
     Args:
-        model: any module that takes one tensor. Nothing is computed where it runs on the meta
-            device.
+        model: any module that takes one tensor. It is run once, without computing where that is
+            possible, and left as it was: the same tensors, modes and hooks. Of a network that is
+            wrapped for training in parallel, or compiled, the one inside is counted.
         input_size: of one example, (channels, *spatial).
 
     >>> from diffstride import DiffStride2d
@@ -89,17 +89,22 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     >>> [layer.macs for layer in cost(model, (3, 32, 32)).layers]
     [221184, 344064, 36864]
     """
+    model = unwrapped(model)
     uses: list[LayerCost] = []
     names = {module: name for name, module in model.named_modules()}
 
-    def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        x, made = args[0], _own_output(layer, output)
+    def begin() -> Hook:
+        uses.clear()
+        return count
+
+    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
+        made = _own_output(layer, output)
         macs = _macs(layer, x, output, x.shape[2:], made[2:])
         activations = math.prod(made[1:])
         size = (tuple(x.shape[2:]), tuple(made[2:]))
         uses.append(LayerCost(names[layer], layer, *size, macs, activations))
 
-    _run(model, input_size, count)
+    _run(model, input_size, begin)
     return Cost(
         macs=sum(use.macs for use in uses),
         activations=sum(use.activations for use in uses),
@@ -131,21 +136,25 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     total: list[Any] = []
     made: dict[nn.Module, Size] = {}
 
-    def count(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        size = followed.of(args[0])
+    def begin() -> Hook:
+        total.clear()
+        return count
+
+    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
+        size = followed.of(x)
         if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
-            followed.sizes[output] = _soft_output(layer, size, output.shape[2:])
+            followed.sizes[output] = soft_output(layer, size, output.shape[2:])
         elif isinstance(layer, Following):
             followed.sizes[output] = made[layer.leader.downsample]
         kept = made[layer] = followed.of(output)
         whole = _own_output(layer, output)[2:]
         if isinstance(layer, Converted):
-            kept = _scaled(size, args[0].shape[2:], whole)
-        total.append(_macs(layer, args[0], output, size, kept))
+            kept = scaled(size, x.shape[2:], whole)
+        total.append(_macs(layer, x, output, size, kept))
 
-    with _FollowedSizes() as followed:
-        _run(model, input_size, count)
-    macs = sum(total, start=_Soft(0.0, {}))
+    with FollowedSizes() as followed:
+        _run(unwrapped(model), input_size, begin)
+    macs = sum(total, start=Soft(0.0, {}))
     # Counts are exact: single precision would round those above 2²⁴.
     result = torch.tensor(macs.value, dtype=torch.float64)
     for layer, slopes in macs.slopes.items():
@@ -159,70 +168,23 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     return result
 
 
-class _Soft:
-    """A number that knows how it changes with the strides of each layer."""
-
-    def __init__(self, value: float, slopes: dict[DiffStrideNd, tuple[float, ...]]) -> None:
-        self.value = value
-        self.slopes = slopes
-
-    def __add__(self, other: "_Soft | float") -> "_Soft":
-        if not isinstance(other, _Soft):
-            return _Soft(self.value + other, self.slopes)
-        slopes = dict(self.slopes)
-        for layer, theirs in other.slopes.items():
-            ours = slopes.get(layer, (0.0,) * len(theirs))
-            slopes[layer] = tuple(a + b for a, b in zip(ours, theirs, strict=True))
-        return _Soft(self.value + other.value, slopes)
-
-    def __mul__(self, other: "_Soft | float") -> "_Soft":
-        if isinstance(other, _Soft):
-            product = self * other.value + other * self.value
-            return _Soft(self.value * other.value, product.slopes)
-        slopes = {k: tuple(other * slope for slope in v) for k, v in self.slopes.items()}
-        return _Soft(self.value * other, slopes)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __int__(self) -> int:
-        return int(self.value)
-
-
-def _run(model: nn.Module, input_size: Sequence[int], hook: Callable[..., None]) -> None:
-    """Run one example through the model in eval mode, and the hook after each counted layer."""
+def _run(model: nn.Module, input_size: Sequence[int], begin: Callable[[], Hook]) -> None:
+    """Run one example through the model, and the hook after each counted layer."""
     if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
         raise ValueError(
             f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
         )
+    check_runnable(model)
     # The convolution of a fused layer is no module of its own, but its downsampling is.
     inside = {m.downsample for m in model.modules() if isinstance(m, DiffStrideConvNd)}
-    counted = [m for m in model.modules() if isinstance(m, COUNTED) and m not in inside]
-    handles = [module.register_forward_hook(hook) for module in counted]
-    strides = {m.stride for m in model.modules() if isinstance(m, DiffStrideNd)}
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    # Strides are read and small, all else is only asked for its shape.
-    shapes = {k: t if t in strides else t.to("meta") for k, t in tensors.items()}
-    precision = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
-    x = torch.empty(1, *input_size, device="meta", dtype=precision)
-    try:
-        with _eval_mode(model), torch.no_grad():
-            torch.func.functional_call(model, shapes, (x,))
-    finally:
-        for handle in handles:
-            handle.remove()
+    counted = [m for m in model.modules() if _is_counted(m) and m not in inside]
+    run_once(model, input_size, counted, partial(check_axes, model), begin)
 
 
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Normalisations of one example at one pixel need it; every module comes back as it was."""
-    before = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in before:
-            module.training = False
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
+def _is_counted(module: nn.Module) -> bool:
+    # One that has its leader's size calls its leader's layer, which is counted as often.
+    shares = isinstance(module, Following) and module.same_size
+    return isinstance(module, COUNTED) and not shares
 
 
 def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any:
@@ -274,62 +236,3 @@ def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
         else:
             total += before * kept[i]
     return total
-
-
-def _soft_output(layer: DiffStrideNd | DiffStrideConvNd, size: Size, whole: Size) -> Size:
-    """The sizes that come out, with the gradient of N/S + 2R."""
-    own = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
-    assert isinstance(own, DiffStrideNd)
-    soft = [n if isinstance(n, _Soft) else _Soft(n, {}) for n in size]
-    if own.fixed_size is not None:
-        return [_Soft(m, {}) for m in whole]
-    if not own.crop:
-        return soft
-    for axis, (n, s) in enumerate(zip(list(soft), own.strides, strict=True)):
-        slope = tuple(-n.value / s**2 if i == axis else 0.0 for i in range(own.axes))
-        soft[axis] = _Soft(whole[axis], (n * (1 / s) + _Soft(0.0, {own: slope})).slopes)
-    return soft
-
-
-class _FollowedSizes(TorchFunctionMode):
-    """Carries soft sizes from the input of every operation to its output.
-
-    What an operation does to the number of samples is taken as a factor: a convolution with
-    stride 2 halves soft sizes as it does whole ones.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: Any = WeakIdKeyDictionary()
-
-    def of(self, x: Tensor) -> Size:
-        known: Size = self.sizes.get(x, tuple(x.shape[2:]))
-        return known
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        results = function(*args, **(kwargs or {}))
-        source = next((t for t in _tensors(args) if t in self.sizes), None)
-        if source is not None:
-            for result in _tensors([results]):
-                if result.ndim == source.ndim and result not in self.sizes:
-                    self.sizes[result] = _scaled(
-                        self.sizes[source], source.shape[2:], result.shape[2:]
-                    )
-        return results
-
-
-def _scaled(soft: Size, before: Size, after: Size) -> Size:
-    """Soft sizes after what changed whole ones from ``before`` to ``after``."""
-    sizes = zip(soft, before, after, strict=True)
-    # Of the product only the slopes: where the factor is rounded, the size is not.
-    return [_Soft(m, (s * (m / n)).slopes) if isinstance(s, _Soft) else m for s, n, m in sizes]
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

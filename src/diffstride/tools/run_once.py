@@ -1,0 +1,146 @@
+"""Run a network once to see what happens in it, and leave it exactly as it was."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.utils._pytree import tree_map_only
+
+from diffstride.layers import DiffStrideNd
+
+Check = Callable[[nn.Module, Tensor], None]
+"""Called before a layer: the layer, and its input."""
+Hook = Callable[[nn.Module, Tensor, Any], None]
+"""Called after a layer: the layer, its input, and its output."""
+
+# What a module notes about itself, as opposed to what it was given and computes with.
+_BOOKKEEPING = set(vars(nn.Module())) - {"_parameters", "_buffers"}
+
+
+def first_tensor(args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """What a layer was called with, whether it was given by place or by name."""
+    found: Tensor = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+    return found
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network inside whatever trains it in parallel or compiles it."""
+    while True:
+        if isinstance(model, DataParallel | DistributedDataParallel):
+            model = model.module
+        elif (compiled := model._modules.get("_orig_mod")) is not None:
+            model = compiled
+        else:
+            return model
+
+
+def is_compiled(module: nn.Module) -> bool:
+    return "_orig_mod" in module._modules or module._compiled_call_impl is not None
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode, and afterwards in the mode that it had itself."""
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in before:
+            module.training = False
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextmanager
+def replaced_tensors(model: nn.Module, new: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Every tensor of a network replaced by another, for a while; strides stay.
+
+    Parameters, buffers and tensors that are plain attributes, also in lists and dictionaries. One
+    tensor in several places is replaced by one. Afterwards every module has the objects back that
+    it had, and none that it has been given since: some keep what they compute.
+    """
+    modules = list(model.modules())
+    before = [(vars(module), dict(vars(module))) for module in modules]
+    strides = {part for m in modules if isinstance(m, DiffStrideNd) for part in m.modules()}
+    known = {id(x): x for part in strides for x in (*part.parameters(), *part.buffers())}
+
+    def replace(tensor: Tensor) -> Tensor:
+        if id(tensor) not in known:
+            known[id(tensor)] = new(tensor)
+        return known[id(tensor)]
+
+    try:
+        for module, (attributes, saved) in zip(modules, before, strict=True):
+            if module in strides:
+                continue
+            for name, value in saved.items():
+                # Lists and dictionaries are copied even when they are empty: a cache that is
+                # filled now would be asked again later.
+                if name not in _BOOKKEEPING and isinstance(value, Tensor | list | tuple | dict):
+                    attributes[name] = tree_map_only(Tensor, replace, value)
+        yield
+    finally:
+        for attributes, saved in before:
+            attributes.clear()
+            attributes.update(saved)
+
+
+def run_once(
+    model: nn.Module,
+    input_size: Sequence[int],
+    layers: Sequence[nn.Module],
+    check: Check,
+    begin: Callable[[], Hook],
+) -> None:
+    """Run one example through a network in eval mode, and a hook after each of some layers.
+
+    Tensors have shapes and no values (the meta device of torch), so that nothing is computed. A
+    network that can't run like that, because it makes tensors of its own or looks at values, is run
+    again with an input of zeros: ``begin`` is called before each pass, and makes the hook.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
+    try:
+        with replaced_tensors(model, lambda x: x.detach().to("meta")):
+            x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
+            _run_with_hooks(model, x, layers, check, begin())
+    except Exception:  # whatever a network says of tensors without values
+        # Parameters can't change in eval mode, all else might.
+        with replaced_tensors(model, lambda x: x if isinstance(x, nn.Parameter) else x.clone()):
+            x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
+            _run_with_hooks(model, x, layers, check, begin())
+
+
+def _run_with_hooks(
+    model: nn.Module, x: Tensor, layers: Sequence[nn.Module], check: Check, hook: Hook
+) -> None:
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        check(module, first_tensor(args, kwargs))
+
+    def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        hook(module, first_tensor(args, kwargs), output)
+
+    handles = [
+        handle
+        for layer in layers
+        for handle in (
+            layer.register_forward_pre_hook(enter, with_kwargs=True),
+            layer.register_forward_hook(leave, with_kwargs=True),
+        )
+    ]
+    try:
+        with eval_mode(model), torch.no_grad(), uncompiled(model):
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def uncompiled(model: nn.Module) -> Any:
+    """Run parts that were compiled as the Python they were: compiled ones call no hooks."""
+    if any(is_compiled(module) for module in model.modules()):
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
