@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from diffstride.models import huggingface
 from diffstride.models.registry import create
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -70,6 +71,9 @@ def save_pretrained(
 def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
     """The network in a folder that :func:`save_pretrained` wrote, in eval mode.
 
+    Or that the method of that name of a network of transformers wrote, after
+    :func:`diffstride.convert`: its class is built, converted alike, and given its weights.
+
     Args:
         folder: on this machine.
         model: the network to load into, for one that :func:`create` did not make: built as the
@@ -79,7 +83,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
         FileNotFoundError: if there is no such folder, or nothing whole in it.
         ValueError: if a file is damaged, or has the weights of another network; if the network was
             not made by :func:`create` and ``model`` is not given.
-        ImportError: if safetensors is not installed.
+        ImportError: if safetensors is not installed, or transformers for a network of it.
 
     >>> import tempfile
     >>> from diffstride import models
@@ -90,6 +94,10 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     True
     """
     _safetensors()
+    if huggingface.is_converted(config := _read_json(folder)):
+        if model is not None:
+            raise ValueError(f"{folder} says itself how its network is built: leave out model=")
+        return huggingface.load_converted(folder, config)
     arguments = read_config(folder)["model"]
     path = Path(folder).expanduser() / WEIGHTS
     if not path.is_file():
@@ -114,17 +122,8 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: if there is no such folder, or it has none.
         ValueError: if it is damaged, or not of this library.
     """
+    found = _read_json(folder)
     path = Path(folder).expanduser() / CONFIG
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder} has no {CONFIG}: no network was saved in it, or half of one"
-        )
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} can't be read as JSON: {error}") from error
     if not isinstance(found, dict) or found.get("format") != "diffstride":
         raise ValueError(f"{path} is not of diffstride: models.save_pretrained did not write it")
     version, arguments, metadata = (found.get(name) for name in ("version", "model", "metadata"))
@@ -135,6 +134,21 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(arguments, dict | None) or not isinstance(metadata, dict):
         raise ValueError(f"{path} must have a model, arguments of create or null, and metadata")
     return found
+
+
+def _read_json(folder: str | os.PathLike[str]) -> Any:
+    """All that ``config.json`` has."""
+    path = Path(folder).expanduser() / CONFIG
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {CONFIG}: no network was saved in it, or half of one"
+        )
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} can't be read as JSON: {error}") from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:
