@@ -43,9 +43,9 @@ def _strided(model: nn.Module) -> dict[str, nn.Module]:
 
 def check_example(example: Tensor, sites: Mapping[str, nn.Module]) -> None:
     """Raise a ValueError unless the example is a batch for one of the layers at least."""
-    axes = {CONVERTED[base][1]: name for name, m in sites.items() if (base := torch_class(m))}
-    if axes and example.ndim - 2 not in axes:
-        some, name = next(iter(axes.items()))
+    axes = {name: len(whole_strides(module)) for name, module in sites.items()}
+    if axes and example.ndim - 2 not in axes.values():
+        name, some = next(iter(axes.items()))
         kind = type(sites[name]).__name__
         raise ValueError(
             f"example_input must be a batch, of {some + 2} axes for {name or 'the model'} "

@@ -31,8 +31,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, DataParallel | DistributedDataParallel):
             model = model.module
-        elif (compiled := model._modules.get("_orig_mod")) is not None:
-            model = compiled
+        elif "_orig_mod" in model._modules:
+            model = model.get_submodule("_orig_mod")
         else:
             return model
 
