@@ -230,7 +230,7 @@ def test_strides_of_functions_are_reported(name):
     part = Does(FUNCTIONS[name], other=conv(4))
     model = nn.Sequential(conv(3, 2), part)
     with pytest.warns(UserWarning, match=rf"stay as they are: {name} in 1 \(16 × 16 → 8 × 8\)"):
-        _, report = convert(model, X)
+        _, report = convert(model, X, size_multiple=2)  # which pixel_unshuffle needs
     (left,) = report.left_alone
     assert (left.name, left.operation) == ("1", name)
     assert (left.size_before, left.size_after) == ((16, 16), (8, 8))

@@ -49,7 +49,7 @@ def load_converted(folder: str | os.PathLike[str], config: Mapping[str, Any]) ->
         model, found = Converted.from_pretrained(
             path, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
-    except (RuntimeError, OSError, KeyError) as error:
+    except (RuntimeError, OSError, KeyError, TypeError) as error:
         raise ValueError(f"{folder} can't be loaded as a {network.__name__}: {error}") from error
     wrong = [
         f"{kind.removesuffix('_keys')} {name}"

@@ -45,7 +45,7 @@ class ConversionReport:
     macs_before: int
     macs_after: int
     left_alone: tuple[LeftAlone, ...] = ()
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
     unless an option can't be."""
 

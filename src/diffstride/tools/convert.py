@@ -17,12 +17,12 @@ from diffstride.layers.conversion_record import (
     leader_site,
 )
 from diffstride.layers.converted import CONVERTED, Following, torch_class, whole_strides
-from diffstride.tools.check_network import check_copyable, check_runnable
-from diffstride.tools.check_sizes import check_sizes
 from diffstride.tools.conversion import ConversionReport, ConvertedSite, LeftAlone
 from diffstride.tools.cost import cost
-from diffstride.tools.find_sites import KINDS, check_example, find_sites, left_out
 from diffstride.tools.meetings import Grid, Traced, trace
+from diffstride.tools.network_checks import check_copyable, check_runnable
+from diffstride.tools.sites import KINDS, check_example, find_sites, left_out
+from diffstride.tools.size_checks import check_sizes
 from diffstride.tools.size_groups import find_groups
 
 POOLINGS = ("keep", "replace")
@@ -115,6 +115,8 @@ def convert(
     for group in together:
         record["sites"] += _record(group, uses, sites, stride, pooling, make)
     converted = apply_conversion(converted, record)
+    if next(model.parameters(), None) is None:  # which would have said where strides are to be
+        converted.to(example_input.device)
     after = check_sizes(converted, example_input, traced, list(before))
     _remember(converted, record)
     _warn(left)

@@ -14,8 +14,8 @@ from diffstride.core.resample import by_fft
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.converted import Converted, Following
 from diffstride.layers.frozen import Frozen
-from diffstride.tools.check_network import check_axes, check_runnable
-from diffstride.tools.run_once import Hook, run_once, unwrapped
+from diffstride.tools.network_checks import check_axes, check_runnable
+from diffstride.tools.running import Hook, run_once, unwrapped
 from diffstride.tools.soft_sizes import FollowedSizes, Size, Soft, scaled, soft_output
 
 COUNTED = (

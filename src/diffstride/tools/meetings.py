@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import Resizing, has_stride
-from diffstride.tools.run_once import eval_mode, first_tensor
+from diffstride.tools.running import eval_mode, first_tensor
 
 
 class Grid:

@@ -11,7 +11,7 @@ from diffstride.layers import DiffStrideNd
 from diffstride.tools.meetings import Traced, watch
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import is_larger
-from diffstride.tools.run_once import eval_mode
+from diffstride.tools.running import eval_mode
 
 
 def check_sizes(
@@ -41,7 +41,9 @@ def _other_strides(model: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         try:
             for layer in layers:
-                layer.stride.mul_(1.3)
+                # Smaller ones where there are any: maps become larger, which leaves none empty.
+                smaller = layer.stride > 1.05 * layer.min_stride
+                layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
             yield
         finally:
             for layer, stride in zip(layers, before, strict=True):
@@ -74,8 +76,8 @@ def _run(
         raise ValueError(
             f"{name or 'the model'} ({type(modules[name]).__name__}) can't take what comes to it "
             f"now: sizes are others after conversion, and change while strides learn. Put a "
-            f"pooling over everything before it (nn.AdaptiveAvgPool2d(1)), or leave out layers "
-            f"with exclude. It said: {error}"
+            f"pooling over everything before it (nn.AdaptiveAvgPool2d(1)), give size_multiple if "
+            f"sizes must be divisible, or leave out layers with exclude. It said: {error}"
         ) from error
     finally:
         for hook in hooks:

@@ -7,7 +7,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
-from diffstride.tools.run_once import is_compiled
+from diffstride.tools.running import is_compiled
 
 
 def check_runnable(model: nn.Module) -> None:
