@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core.pooling import diff_stride
+from diffstride.core.tracing import shape_of
 from diffstride.layers.diffstride import DiffStrideNd
 
 
@@ -32,7 +33,7 @@ class Converted(nn.Module):
             return found
         before = super().forward(input)
         after: Tensor = self.downsample(before)
-        self.shapes = tuple(before.shape), tuple(after.shape)
+        self.shapes = shape_of(before), shape_of(after)
         return after
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -90,7 +91,7 @@ class Following(nn.Module):
         assert isinstance(layer, DiffStrideNd)
         assert self.leader.shapes is not None
         before, after = (shape[-layer.axes :] for shape in self.leader.shapes)
-        size = tuple(x.shape[-layer.axes :])
+        size = shape_of(x)[-layer.axes :]
         larger = [n / m for n, m in zip(size, before, strict=True)]
         stride = layer.in_range().expand(layer.axes)
         stride = stride * stride.new_tensor(larger)
