@@ -18,12 +18,12 @@ from torch import Tensor
 
 from diffstride.data import layouts
 from diffstride.data.layouts import LAYOUTS
-from diffstride.data.sources import AUDIO, DataError, Files, Opened, Paths, each, open_files
+from diffstride.data.opening import open_files
+from diffstride.data.sources import AUDIO, DataError, Files, Opened, each, require_seen
 from diffstride.data.spectrogram import RATE
 
 WINDOW = RATE
 """Samples of a window: one second."""
-SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff")
 VERSION = 1
 """Of the cache; another one is made anew."""
 
@@ -104,43 +104,10 @@ def open_recordings(path: str, layout: str = "auto", label: str | None = None) -
     folder = Path(path).expanduser()
     found = layouts.recognise(folder) if layout == "auto" and folder.is_dir() else layout
     if found in LAYOUTS:
-        return LAYOUTS[found](folder, label)
-    if folder.is_dir() and not any(folder.glob("**/*.parquet")):
-        if label is not None:
-            raise DataError(f"{path} is a folder by class, and has no column {label!r} of labels")
-        return _by_class(folder)
+        opened = LAYOUTS[found](folder, label)
+        require_seen(opened, path)
+        return opened
     return open_files(path, AUDIO, label=label)
-
-
-def _by_class(folder: Path) -> Opened:
-    """Folders ``train`` and ``test`` with a folder of recordings for each class."""
-    names = sorted(path.name for path in (folder / "train").glob("[!.]*") if path.is_dir())
-    if len(names) < 2 or not (folder / "test").is_dir():
-        raise DataError(
-            f"{folder} has neither parquet files nor the folders train and test, with a folder of "
-            f"audio files for each of two classes or more"
-        )
-    splits = []
-    for split in ("train", "test"):
-        found = [
-            path
-            for path in sorted((folder / split).glob("[!.]*/**/*"))
-            if path.suffix.lower() in SUFFIXES
-        ]
-        owners = [path.relative_to(folder / split).parts[0] for path in found]
-        unknown = sorted(set(owners) - set(names))
-        if unknown:
-            raise DataError(
-                f"{folder / split / unknown[0]} is no class of the training set: {', '.join(names)}"
-            )
-        empty = sorted(set(names) - set(owners)) if split == "train" or not found else []
-        if empty:
-            where = folder / split / empty[0]
-            raise DataError(f"{where} has no audio file ({', '.join(SUFFIXES)})")
-        labels = torch.tensor([names.index(owner) for owner in owners])
-        splits.append(Paths(tuple(found), split, labels))
-    train, test = splits
-    return Opened(train, test, tuple(names))
 
 
 def load(files: Files, cache: str | Path, where: str, *, skip_corrupt: bool = False) -> Recordings:

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from diffstride.data.sources import IMAGE, DataError, Files, each, open_files
+from diffstride.data.opening import open_files
+from diffstride.data.sources import IMAGE, DataError, Files, each
 
 MARGIN = 8 / 7
 """Around the middle that is evaluated of an image of which parts were trained on: 224 of 256."""

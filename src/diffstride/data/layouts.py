@@ -7,7 +7,6 @@ recording, a list that can't be read, an unknown class, a recording listed twice
 import csv
 import hashlib
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TypeAlias
 
 import torch
 
+from diffstride.data.folders import walk
 from diffstride.data.sources import DataError, Opened, Paths
 
 SCENES = tuple(
@@ -84,10 +84,9 @@ def birds(folder: Path) -> Opened:
         )
     # One walk for tens of thousands of items; sets are often linked in from another disk.
     recordings: defaultdict[str, list[Path]] = defaultdict(list)
-    for parent, _, names in os.walk(folder, followlinks=True):
-        for name in names:
-            if name.endswith(".wav"):
-                recordings[name].append(Path(parent, name))
+    for path in walk(folder):
+        if path.name.endswith(".wav"):
+            recordings[path.name].append(path)
 
     def recording(item: str, dataset: str) -> Path:
         def distance(path: Path) -> tuple[bool, bool, Path]:
@@ -134,7 +133,8 @@ def speech_commands(folder: Path) -> Opened:
     Trained on is what is neither in ``testing_list.txt`` nor in ``validation_list.txt``. Folders
     that begin with ``_``, such as ``_background_noise_``, are no words.
     """
-    recordings = sorted(folder.glob("[!_.]*/*.wav"))
+    found = sorted(folder.glob("[!_.]*/[!.]*"))
+    recordings = [path for path in found if path.suffix.lower() == ".wav"]
     words = tuple(sorted({path.parent.name for path in recordings}))
     if len(words) < 2:
         raise DataError(

@@ -1,8 +1,6 @@
-"""Labelled files of any kind: parquet, folders or the hub; nothing is decoded here."""
+"""Labelled files of any kind, and how they are read; nothing is decoded here."""
 
 import hashlib
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,10 +26,32 @@ class Kind(NamedTuple):
     """The class of `datasets` that a column of them has."""
     columns: tuple[str, ...]
     """What their column may be called where nothing says what it holds."""
+    suffixes: tuple[str, ...]
+    """What the names of such files end with, the usual ones first. Not all of these formats can be
+    read here: a file that is left out because of its name would be missed by nobody."""
 
 
-AUDIO = Kind("audio", "Audio", ("audio", "file", "wav"))
-IMAGE = Kind("image", "Image", ("image", "img", "png", "jpg"))
+AUDIO = Kind(
+    "audio",
+    "Audio",
+    ("audio", "file", "wav"),
+    tuple(
+        ".wav .flac .ogg .mp3 .aiff .aac .aif .aifc .amr .au .caf .m4a .oga .opus .rf64 .w64 .wave "
+        ".wma".split()
+    ),
+)
+IMAGE = Kind(
+    "image",
+    "Image",
+    ("image", "img", "png", "jpg"),
+    tuple(
+        ".png .jpg .jpeg .webp .tiff .apng .arw .avif .avifs .blp .bmp .bw .cr2 .cr3 .cur .dcx "
+        ".dds .dib .dng .eps .fit .fits .flc .fli .ftc .ftu .gbr .gif .heic .heif .icb .icns .ico "
+        ".im .j2c .j2k .jfif .jp2 .jpc .jpe .jpf .jpx .jxl .mpo .msp .nef .orf .pbm .pcd .pcx "
+        ".pfm .pgm .pnm .ppm .ps .psd .pxr .qoi .ras .rgb .rgba .rw2 .sgi .svg .tga .tif .vda "
+        ".vst .wmf .xbm .xpm".split()
+    ),
+)
 
 
 class Files(Protocol):
@@ -145,40 +165,15 @@ class Opened(NamedTuple):
     classes: tuple[str, ...]
 
 
-def open_files(
-    path: str,
-    kind: Kind,
-    *,
-    label: str | None = None,
-    limit: int | None = None,
-    classes: Sequence[str] | None = None,
-) -> Opened:
-    """The files of a training and a test set, and the names of their classes.
-
-    Args:
-        path: a folder of parquet files, a folder with ``train`` and ``test`` folders of files by
-            class, or the name of a dataset on the Hugging Face hub. One that has no test but a
-            validation split is tested on that.
-        kind: of files.
-        label: the column of labels; without it, the one that holds classes, or is called so.
-        limit: how many files there are at most for training.
-        classes: their names, where the data have only numbers.
-
-    Raises:
-        DataError: for a missing folder, split or column, a label out of range, or fewer than two
-            classes.
-    """
-    train, tests = _open(path, kind)
-    column, target = _columns(train, kind, label)
-    # A split whose labels are kept secret, as that of ImageNet, is there to be passed over.
-    test = next((t for t in tests if set(t[target][:]) != {-1}), tests[0])
-    names = _classes(train.features[target], train[target][:], path, classes)
-    opened = Opened(
-        _files(train, column, target, "train", kind, names),
-        _files(test, column, target, "test", kind, names),
-        names,
-    )
-    return opened if limit is None else opened._replace(train=some(opened.train, limit))
+def require_seen(opened: Opened, path: str) -> None:
+    """Raise a DataError for a class that is tested and never trained on: it can't be learned."""
+    never = sorted(set(opened.test.labels.tolist()) - set(opened.train.labels.tolist()))
+    if never:
+        names = ", ".join(opened.classes[i] for i in never[:20]) + (", ..." if never[20:] else "")
+        raise DataError(
+            f"{path}: the test set has classes that the training set has no example of: {names}: "
+            f"add examples of them to the training set, or remove them from the test set"
+        )
 
 
 def some(files: Files, limit: int) -> Files:
@@ -187,122 +182,3 @@ def some(files: Files, limit: int) -> Files:
         return files
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))
     return files.select(sorted(order[:limit].tolist()))
-
-
-def _files(
-    dataset: Any, column: str, target: str, split: str, kind: Kind, classes: tuple[str, ...]
-) -> Files:
-    import datasets
-
-    found = dataset[target][:]
-    if not found:
-        raise DataError(f"there is nothing to read in the {split} set")
-    dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
-    numbers = {name: i for i, name in enumerate(classes)}
-    labels = [numbers.get(x, -1) if isinstance(x, str) else x for x in found]
-    wrong = [
-        i
-        for i, x in enumerate(labels)
-        if not isinstance(x, int) or isinstance(x, bool) or not 0 <= x < len(classes)
-    ]
-    if wrong:
-        unlabelled = Rows(dataset, column, split, torch.empty(0))
-        ((name, _),) = unlabelled.read(wrong[:1])
-        raise DataError(
-            f"{name}: labels must be from 0 to {len(classes) - 1}, or names of classes, got "
-            f"{found[wrong[0]]!r} in column {target}"
-        )
-    return Rows(dataset, column, split, torch.tensor(labels, dtype=torch.long))
-
-
-def _open(path: str, kind: Kind) -> tuple[Any, list[Any]]:
-    """The training set and what may serve as test set, the best first, as Hugging Face datasets."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        files = sorted(folder.glob("**/*.parquet"))
-        if files:
-            named = {
-                split: [str(f) for f in files if f.name.startswith(split)]
-                for split in ("train", *TESTS)
-            }
-            named = {split: found for split, found in named.items() if found}
-            if "train" not in named or len(named) < 2:
-                raise DataError(
-                    f"{path} must have parquet files whose names begin with train and with test "
-                    f"or validation, got {', '.join(f.name for f in files)}"
-                )
-            opened = _load(path, "parquet", data_files=named)
-        else:
-            parts = {name: folder / name for name in ("train", "test")}
-            if not all(part.is_dir() for part in parts.values()):
-                raise DataError(
-                    f"{path} has neither parquet files nor the folders train and test, with a "
-                    f"folder of images for each class"
-                )
-            opened = _load(path, "imagefolder", data_dir=str(folder))
-    elif not folder.exists() and re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
-        opened = _load(f"{path} is no folder here, and as a dataset of the hub it", path)
-    else:
-        wrong = "is no folder" if folder.exists() else "does not exist"
-        raise DataError(f"{path} {wrong}: --data.path is a folder or a dataset on the hub")
-    tests = [opened[name] for name in TESTS if name in opened]
-    if "train" not in opened or not tests:
-        raise DataError(f"{path} must have a train and a test split, got {', '.join(opened)}")
-    return opened["train"], tests
-
-
-def _load(what: str, *arguments: str, **options: Any) -> Any:
-    import datasets
-
-    try:
-        return datasets.load_dataset(*arguments, **options)
-    except Exception as error:
-        # What went wrong is the first of a chain of errors that says little at its end.
-        first: BaseException = error
-        while first.__cause__ or first.__context__:
-            first = first.__cause__ or first.__context__ or first
-        raise DataError(f"{what} can't be read: {first}") from error
-
-
-def _columns(dataset: Any, kind: Kind, label: str | None) -> tuple[str, str]:
-    import datasets
-
-    features = dataset.features
-    feature = getattr(datasets, kind.feature)
-    found = [name for name, f in features.items() if isinstance(f, feature)]
-    found += [name for name in kind.columns if name in features]
-    labels = [name for name, f in features.items() if isinstance(f, datasets.ClassLabel)]
-    labels += [name for name in LABEL_NAMES if name in features]
-    if label is not None:
-        labels = [label] if label in features else []
-    if not found or not labels:
-        wanted = label or f"one of labels ({', '.join(LABEL_NAMES)})"
-        raise DataError(
-            f"the data must have a column of {kind.name} files ({', '.join(kind.columns)}) and "
-            f"{wanted}, got {', '.join(features)}"
-        )
-    return found[0], labels[0]
-
-
-def _classes(
-    feature: Any, labels: Sequence[Any], path: str, otherwise: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The names of the classes: from the data, from classes.json beside it, or just numbers."""
-    names = getattr(feature, "names", None)
-    listed = Path(path).expanduser() / "classes.json"
-    if names is None and listed.is_file():
-        try:
-            names = json.loads(listed.read_text())
-        except ValueError as error:
-            raise DataError(f"{listed} can't be read: {error}") from error
-    if not isinstance(names, list):
-        words = {label for label in labels if isinstance(label, str)}
-        numbers = [label for label in labels if isinstance(label, int)]
-        names = sorted(words) if words else otherwise or range(max(numbers, default=-1) + 1)
-    classes = tuple(str(name) for name in names)
-    if len(classes) < 2:
-        raise DataError(f"{path} must have at least 2 classes, got {len(classes)}")
-    return classes
