@@ -1,6 +1,5 @@
 """Labelled images as tensors: all in memory, or each decoded when it is wanted."""
 
-import io
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from diffstride.data.opening import open_files
+from diffstride.data.pictures import covering, middle, open_picture, smooth, to_pixels
 from diffstride.data.sources import IMAGE, DataError, Files, each
 
 MARGIN = 8 / 7
@@ -67,20 +67,28 @@ class Encoded:
         """
         draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
 
-        def part(i: int, picture: Any) -> Any:
+        def part(i: int, name: str, picture: Any) -> Any:
             if draws is None:
-                return middle(picture, (self.side, self.side), MARGIN)
+                return middle(name, picture, (self.side, self.side), MARGIN)
             box = random_part(picture.width, picture.height, draws[i])
-            return picture.resize((self.side, self.side), _smooth(), box=box)
+            return picture.resize((self.side, self.side), smooth(), box=box)
 
         def decode(job: tuple[int, tuple[str, bytes]]) -> Tensor:
             i, (name, data) = job
-            return to_pixels(part(i, _open_or_raise(name, data).convert("RGB")))
+            return to_pixels(part(i, name, self.open(name, data).convert("RGB")))
 
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
         files = self.files.read(chosen.tolist())
         return torch.stack(list(self._threads.map(decode, enumerate(files))))
+
+    def open(self, name: str, data: bytes) -> Any:
+        """A picture of which any part can be taken.
+
+        Raises:
+            DataError: if it can't be read, or is too long and narrow.
+        """
+        return _opened(name, data, self.side, MARGIN)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -136,17 +144,10 @@ def load(
     if encoded:
         if image_size is None:
             raise DataError("random parts need a size to be brought to: give --data.image_size")
-        kept = (
-            readable(f, _open_or_raise, skipped) if skip_corrupt else f
-            for f in (opened.train, opened.test)
-        )
-        train_files, test_files = kept
-        return Images(
-            Encoded(train_files, image_size),
-            Encoded(test_files, image_size),
-            opened.classes,
-            tuple(skipped),
-        )
+        pair = [Encoded(files, image_size) for files in (opened.train, opened.test)]
+        if skip_corrupt:
+            pair = [Encoded(readable(s.files, s.open, skipped), image_size) for s in pair]
+        return Images(pair[0], pair[1], opened.classes, tuple(skipped))
     train, test = (
         _read(f, image_size, skipped if skip_corrupt else None) for f in (opened.train, opened.test)
     )
@@ -197,13 +198,13 @@ def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
     first = ""
     for i, (name, data) in enumerate(each(files, f"reading the {files.split} set")):
         try:
-            picture = _open_or_raise(name, data)
+            picture = _opened(name, data, side)
         except DataError:
             if skipped is None:
                 raise
             skipped.append(name)
             continue
-        pixels = to_pixels(picture if side is None else middle(picture, (side, side)))
+        pixels = to_pixels(picture if side is None else middle(name, picture, (side, side)))
         if images and pixels.shape[1:] != images[0].shape[1:]:
             raise DataError(
                 f"images differ in size, {first} is {_shape(images[0])} and {name} "
@@ -219,63 +220,17 @@ def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
     return Split(stacked, torch.tensor(labels))
 
 
-def _open_or_raise(name: str, data: bytes) -> Any:
-    """A picture of a set that is read for training, from which it may be left out."""
+def _opened(name: str, data: bytes, side: int | None, margin: float = 1.0) -> Any:
+    """A picture of a set, from which it may be left out; it can be brought to ``side``, if any."""
     try:
-        return open_picture(name, data)
+        picture = open_picture(name, data)
+        if side is not None:
+            covering(name, picture.size, (side, side), margin)
+        return picture
     except DataError as error:
         raise DataError(
             f"{error}: remove it, or leave out such images with --data.skip_corrupt"
         ) from error
-
-
-def open_picture(name: str, data: bytes) -> Any:
-    """A picture, grey or coloured.
-
-    Raises:
-        DataError: if it can't be read.
-    """
-    import numpy as np
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        picture: Any = Image.open(io.BytesIO(data))
-        if picture.mode == "F":
-            raise ValueError("its pixels are fractions, of a range that it does not say")
-        if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
-            picture = Image.fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
-        return picture.convert("L" if picture.mode in ("1", "L") else "RGB")
-    except Exception as error:
-        reason: Any = error
-        if not data:
-            reason = "there is no such file, or it is empty"
-        elif isinstance(error, UnidentifiedImageError):  # it would say where in memory it is
-            reason = "its format is not known"
-        raise DataError(f"{name} can't be read as an image ({reason})") from error
-
-
-def middle(picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
-    """The middle of a picture, which is scaled to cover ``margin`` times ``size``, height first."""
-    wanted = size[::-1]
-    scale = max(n * margin / m for n, m in zip(wanted, picture.size, strict=True))
-    width, height = (max(n, round(m * scale)) for n, m in zip(wanted, picture.size, strict=True))
-    picture = picture.resize((width, height), _smooth())
-    left, top = (width - wanted[0]) // 2, (height - wanted[1]) // 2
-    return picture.crop((left, top, left + wanted[0], top + wanted[1]))
-
-
-def _smooth() -> Any:
-    from PIL import Image
-
-    return Image.Resampling.BICUBIC
-
-
-def to_pixels(picture: Any) -> Tensor:
-    """Of a picture, as bytes (channels, height, width)."""
-    import numpy as np
-
-    pixels = torch.from_numpy(np.array(picture))
-    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
 
 
 def _shape(images: Tensor) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffstride.data import audio, images
+from diffstride.data import audio, pictures
 from diffstride.data.sources import DataError
 from diffstride.data.spectrogram import LogMel
 from diffstride.data.windows import Evaluation
@@ -127,17 +127,17 @@ def _content(path: Path) -> bytes:
 def pixels(name: str, data: bytes, preparation: Preparation, resize: bool) -> Tensor:
     """An image as the network takes it, in bytes."""
     channels, height, width = preparation.size
-    picture = images.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+    picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
     if preparation.margin is not None:
-        picture = images.middle(picture, (height, width), preparation.margin)
+        picture = pictures.middle(name, picture, (height, width), preparation.margin)
     elif picture.size != (width, height):
         if not resize:
             raise DataError(
                 f"{name} is {picture.height}×{picture.width}, and the network was trained on "
                 f"{height}×{width}: --resize scales it, and takes its middle"
             )
-        picture = images.middle(picture, (height, width))
-    return images.to_pixels(picture)
+        picture = pictures.middle(name, picture, (height, width))
+    return pictures.to_pixels(picture)
 
 
 def _judge_images(pixels: list[Tensor], preparation: Preparation, score: Score) -> list[Tensor]:
