@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffstride.data import images
+from diffstride.data import images, pictures
 from diffstride.data.images import Encoded
 from diffstride.data.sources import DataError, Paths
 
@@ -28,7 +28,7 @@ def encoded(picture, kind="png", **options):
 
 def pixels(data, name="a.png"):
     """As (height, width, channels)."""
-    return images.to_pixels(images.open_picture(name, data)).permute(1, 2, 0).numpy()
+    return pictures.to_pixels(pictures.open_picture(name, data)).permute(1, 2, 0).numpy()
 
 
 def exif(orientation):
@@ -194,14 +194,14 @@ def test_pictures_that_are_too_large_are_refused_by_their_header(width, height, 
     message = rf"big\.png can't be read as an image \(it has {text} pixels, and 65,535 along a side"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match=message):
-        images.open_picture("big.png", data)
+        pictures.open_picture("big.png", data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes
 
 
 def test_photographs_of_a_hundred_million_pixels_are_read():
     """Of the largest cameras: 11,648 × 8,736. PIL would warn, and here warnings are errors."""
     picture = Image.new("1", (11_648, 8_736), 1)
-    found = images.open_picture("a.png", encoded(picture))
+    found = pictures.open_picture("a.png", encoded(picture))
     assert found.size == picture.size
     assert Image.MAX_IMAGE_PIXELS is not None  # for everybody else
 

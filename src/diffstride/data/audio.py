@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from diffstride.data import layouts
+from diffstride.data.headers import check_format, whole
 from diffstride.data.layouts import LAYOUTS
 from diffstride.data.opening import open_files
 from diffstride.data.sources import AUDIO, DataError, Files, Opened, each, require_seen
@@ -24,7 +25,7 @@ from diffstride.data.spectrogram import RATE
 
 WINDOW = RATE
 """Samples of a window: one second."""
-VERSION = 1
+VERSION = 2
 """Of the cache; another one is made anew."""
 
 
@@ -32,7 +33,8 @@ def decode(name: str, data: bytes) -> Any:
     """The samples of an audio file as float32, one channel at 16 kHz, whatever it was before.
 
     Raises:
-        DataError: if it can't be read, is empty, or holds values that are no numbers.
+        DataError: if it can't be read, was cut off, is empty or far too long, or holds values that
+            are no numbers.
     """
     try:
         import soundfile
@@ -41,10 +43,10 @@ def decode(name: str, data: bytes) -> Any:
         raise ImportError(f"audio needs {error.name}: pip install 'diffstride[audio]'") from error
 
     try:
-        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
-        if not np.isfinite(samples).all():
-            raise ValueError("it has samples that are no finite numbers")
-        mono = samples.mean(1)
+        with soundfile.SoundFile(io.BytesIO(whole(data, RATE))) as file:
+            rate = file.samplerate
+            check_format(rate, file.channels, file.frames, RATE)
+            mono = _mono(file)
         mono = mono if rate == RATE else soxr.resample(mono, rate, RATE)
         if not len(mono):
             raise ValueError("it has no samples")
@@ -55,6 +57,22 @@ def decode(name: str, data: bytes) -> Any:
         if not data:
             reason = "there is no such file, or it is empty"
         raise DataError(f"{name} can't be read as audio ({reason})") from error
+
+
+def _mono(file: Any) -> Any:
+    """The mean of all channels, read by parts: of many channels they are never all there."""
+    parts = []
+    while len(part := file.read(max(1, 2**20 // file.channels), "float32", always_2d=True)):
+        if not np.isfinite(part).all():
+            raise ValueError("it has samples that are no finite numbers")
+        parts.append(part.mean(1))
+    mono = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+    # The length of an MP3 is a guess unless its encoder wrote it down.
+    if len(mono) < file.frames and file.format != "MP3":
+        raise ValueError(
+            f"it was cut off: its header says {file.frames:,} samples, and there are {len(mono):,}"
+        )
+    return mono
 
 
 def to_samples(name: str, data: bytes) -> Any:
