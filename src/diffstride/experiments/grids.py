@@ -1,6 +1,7 @@
 """A grid of one's own, from a TOML file: a list of runs."""
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.experiments import recipes
-from diffstride.experiments.plan import Plan, Planned, as_words, by_seed, check_varied, flat, label
+from diffstride.experiments.plan import (
+    MOST_RUNS,
+    Plan,
+    Planned,
+    as_words,
+    by_seed,
+    check_number,
+    check_varied,
+    flat,
+    label,
+)
 from diffstride.experiments.tables import PAPER, toml
 
 
@@ -21,12 +32,13 @@ def plan(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -> Pla
         words: other options of ``diffstride train``, for all runs.
 
     Raises:
-        ValueError: if the file can't be read, or an option is one that the grid varies.
+        ValueError: if the file can't be read, there are more than 5,000 runs, or an option is one
+            that the grid varies.
     """
     program = f"diffstride sweep {path}"
     try:
         told = toml.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} can't be read as TOML: {error}") from error
     names = ("recipe", "title", "seeds", "settings", "grid")
     if unknown := sorted(set(told) - set(names)):
@@ -45,9 +57,11 @@ def plan(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -> Pla
             raise ValueError(f"{path}: {name} must be a list of what to try, got {values!r}")
         if name == "model.strides" and not all(isinstance(value, list) for value in values):
             raise ValueError(f"{path}: {name} must be a list of lists, got {values!r}")
-    numbers = told.get("seeds", [0, 1, 2]) if seeds is None else list(range(seeds))
+    numbers = told.get("seeds", [0, 1, 2]) if seeds is None else list(range(min(seeds, MOST_RUNS)))
     if not (isinstance(numbers, list) and numbers and all(type(n) is int for n in numbers)):
         raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {numbers!r}")
+    cells = math.prod(len(values) for values in grid.values())
+    check_number(cells, seeds or len(numbers), str(path))
     given = recipes.override(found[1], as_words(settings), program)
     config = recipes.override(given, words, program)
     check_varied(

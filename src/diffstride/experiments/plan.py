@@ -6,6 +6,9 @@ from typing import Any
 
 from diffstride.training.config import Config
 
+MOST_RUNS = 5_000
+"""Of a sweep; each leaves a folder with checkpoints."""
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -95,6 +98,15 @@ def label(strides: Iterable[float]) -> str:
 def with_model(config: Config, **model: Any) -> Config:
     """The same, but for these settings of its network."""
     return replace(config, model=replace(config.model, **model))
+
+
+def check_number(cells: int, seeds: int, where: str) -> None:
+    """Raise a ValueError if a table of so many cells is too much for one sweep."""
+    if cells * seeds > MOST_RUNS:
+        raise ValueError(
+            f"{where}: {cells:,} combinations with {seeds:,} seeds each would be "
+            f"{cells * seeds:,} runs, and {MOST_RUNS:,} is the most: vary less at once"
+        )
 
 
 def check_varied(given: Config, config: Config, names: Iterable[str], program: str) -> None:

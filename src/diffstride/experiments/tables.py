@@ -14,6 +14,7 @@ from diffstride.experiments.plan import (
     Planned,
     as_words,
     by_seed,
+    check_number,
     check_varied,
     label,
     with_model,
@@ -49,6 +50,7 @@ def plan(
     """
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    check_number(1, seeds or 3, table)
     program = f"diffstride sweep {table}"
     if table not in TABLES:
         raise ValueError(f"no table {table!r}: it is a TOML file or one of {', '.join(TABLES)}")

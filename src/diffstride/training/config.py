@@ -157,6 +157,12 @@ class Config:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise ValueError(f"--{name} must be at least 1, got {count}")
+        # More would fill the memory of any machine before the first step.
+        most = {"data.batch_size": 2**16, "data.image_size": 2**13, "data.crop_padding": 2**10}
+        for name, limit in most.items():
+            value = getattr(self.data, name.removeprefix("data."))
+            if value is not None and value > limit:
+                raise ValueError(f"--{name} must be at most {limit:,}, got {value:,}")
         processes = self.trainer.devices * self.trainer.num_nodes
         if self.data.batch_size % processes:
             raise ValueError(

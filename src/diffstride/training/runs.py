@@ -19,6 +19,10 @@ from diffstride.training.config import Config
 T = TypeVar("T")
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
+LONGEST_CONFIG = 1_000_000
+"""Characters; what is written here has a few thousand."""
+DEEPEST_CONFIG = 20
+
 
 class RunError(ValueError):
     """Something is wrong with the folder of a run; the message says what."""
@@ -159,12 +163,33 @@ def load(path: Path) -> Config:
     import yaml
 
     try:
-        values = yaml.safe_load(path.read_text())
+        with path.open() as file:
+            text = file.read(LONGEST_CONFIG + 1)
+        _require_plain(text)
+        values = yaml.safe_load(text)
         if not isinstance(values, dict):
             raise ValueError("it must be a mapping of names to values")
         return _build(Config, values, "")
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RunError(f"{path} can't be read as a config: {error}") from error
+
+
+def _require_plain(text: str) -> None:
+    """Raise a ValueError for YAML that a few lines can make too large for memory, or too deep."""
+    import yaml
+
+    if len(text) > LONGEST_CONFIG:
+        raise ValueError(f"it must have at most {LONGEST_CONFIG:,} characters")
+    depth = 0
+    for event in yaml.parse(text):
+        if getattr(event, "anchor", None) is not None:
+            raise ValueError(
+                f"{event.anchor!r} is an anchor or an alias: write out what it stands for"
+            )
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_CONFIG:
+            raise ValueError(f"lists and mappings must be nested at most {DEEPEST_CONFIG} deep")
 
 
 def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
