@@ -150,6 +150,35 @@ def test_a_damaged_cache_is_made_anew(damage, tmp_path):
     np.testing.assert_array_equal(found.samples, whole)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("starts", [0, 40_000, 32_000]),
+        ("starts", [0, -8_000, 32_000]),
+        ("starts", [8_000, 24_000, 32_000]),
+        ("starts", [0, 32_000]),
+        ("starts", 32_000),
+        ("starts", [0.0, float("nan"), 32_000.0]),
+        ("kept", [0, 7]),
+        ("kept", [1, 0]),
+        ("kept", [-1, 1]),
+        ("kept", []),
+        ("skipped", ["another"]),
+    ],
+)
+def test_an_index_that_can_not_be_right_is_made_anew(name, value, tmp_path):
+    source = files(tmp_path / "in", [encoded(tone(0.5)), encoded(tone(1.5))])
+    whole = audio.load(source, tmp_path / "cache", "here")
+    assert whole.starts.tolist() == [0, 8_000, 32_000]
+    (path,) = (tmp_path / "cache").glob("*.npz")
+    with np.load(path) as content:
+        known = dict(content)
+    np.savez(path, **(known | {name: np.array(value)}))
+    found = audio.load(source, tmp_path / "cache", "here", skip_corrupt=True)
+    assert found.starts.tolist() == [0, 8_000, 32_000]
+    assert (found.labels.tolist(), found.skipped) == ([0, 1], ())
+
+
 def test_an_interruption_leaves_no_cache_or_a_whole_one(tmp_path, monkeypatch):
     source = files(tmp_path / "in", [encoded(tone(0.5)) for _ in range(3)])
 

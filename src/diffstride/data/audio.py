@@ -149,7 +149,7 @@ def load(files: Files, cache: str | Path, where: str, *, skip_corrupt: bool = Fa
     stem = f"{Path(where).name}-{files.split}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     folder = Path(cache).expanduser()
     samples, index = folder / f"{stem}.samples", folder / f"{stem}.npz"
-    known = _index(index, samples, fingerprint)
+    known = _index(index, samples, fingerprint, len(files))
     if known is None or (len(known["skipped"]) and not skip_corrupt):
         folder.mkdir(parents=True, exist_ok=True)
         for part in folder.glob(f".{stem}*.part"):  # of a process that was killed long ago
@@ -164,14 +164,23 @@ def load(files: Files, cache: str | Path, where: str, *, skip_corrupt: bool = Fa
     )
 
 
-def _index(index: Path, samples: Path, fingerprint: str) -> dict[str, Any] | None:
+def _index(index: Path, samples: Path, fingerprint: str, number: int) -> dict[str, Any] | None:
     """What an index says, if it is one of these files and its samples are there."""
     try:
         with index.open("rb") as file, np.load(file, allow_pickle=False) as content:
             known = dict(content)
-        whole = known["version"] == VERSION and known["fingerprint"] == fingerprint
-        return known if whole and samples.stat().st_size == 2 * known["starts"][-1] else None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        if known["version"] != VERSION or known["fingerprint"] != fingerprint:
+            return None
+        lengths, kept = np.diff(known["starts"], prepend=0), known["kept"]
+        sound = (
+            samples.stat().st_size == 2 * known["starts"][-1]
+            and len(kept) == len(lengths) - 1 == number - len(known["skipped"]) > 0
+            and lengths[0] == 0 < lengths[1:].min()
+            and 0 <= kept[0] <= kept[-1] < number
+            and (np.diff(kept) > 0).all()
+        )
+        return known if sound else None
+    except (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile, MemoryError):
         return None
 
 

@@ -17,6 +17,9 @@ from diffstride.data.windows import Evaluation
 from diffstride.experiments.preparation import Preparation
 from diffstride.experiments.trained import Score, open_model
 
+MOST_BYTES = 2**32
+"""Of a file, which is read whole: what a WAV can hold."""
+
 
 class Prediction(NamedTuple):
     """What a file is taken for."""
@@ -117,6 +120,11 @@ def _content(path: Path) -> bytes:
     if path.is_dir():
         raise DataError(f"{path} is a folder: give the files in it")
     try:
+        size = path.stat().st_size
+        if not (path.is_file() or path.is_fifo()):  # a device may have no end
+            raise DataError(f"{path} is no file")
+        if size > MOST_BYTES:
+            raise DataError(f"{path} has {size:,} bytes, and {MOST_BYTES:,} is the most")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error

@@ -1,10 +1,12 @@
 """What a network is told of files and tells of them: their preparation, the names of classes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from diffstride.data import audio, images, spectrogram
+from diffstride.data.pictures import MOST_PIXELS
 from diffstride.training.config import DataConfig
 
 _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "FLOOR")
@@ -75,8 +77,9 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
         )
         if found.kind not in ("images", "audio"):
             raise ValueError(f"kind {found.kind!r}")
+        _check_numbers(found)
         made = told["spectrogram"] if found.kind == "audio" else None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{where} does not say its classes and how files are prepared for it ({error}): use "
             f"what `diffstride export` wrote"
@@ -87,3 +90,16 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
             f"{constants()}"
         )
     return found
+
+
+def _check_numbers(found: Preparation) -> None:
+    """Raise a ValueError for numbers that no input can be made with."""
+    channels, height, width = found.size
+    if channels not in (1, 3) or min(height, width) < 1 or height * width > MOST_PIXELS:
+        raise ValueError(f"size {list(found.size)}")
+    for name, values in (("mean", found.mean), ("std", found.std)):
+        usable = all(math.isfinite(value) and (value > 0 or name == "mean") for value in values)
+        if len(values) != channels or not usable:
+            raise ValueError(f"{name} {list(values)} for {channels} channels")
+    if found.margin is not None and not 1 <= found.margin <= 10:
+        raise ValueError(f"margin {found.margin}")
