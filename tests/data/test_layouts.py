@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from diffstride.data import layouts
+from diffstride.data import audio, folders, layouts
 from diffstride.data.layouts import LAYOUTS, SCENES, recognise
 from diffstride.data.sources import DataError
 from tests.audio_trees import BIRDS, TREES, write
@@ -137,6 +137,23 @@ def test_birds_may_be_linked_in(tree, tmp_path):
     assert {folder / f"BirdVox/{n}.wav" for n in range(1000, 1030)} < {*train.paths, *test.paths}
 
 
+def test_birds_among_links_in_circles_are_found(tree, monkeypatch):
+    """Each folder is linked into each: there are 10! ways through them, and one way back."""
+    folder = tree("birds")
+    monkeypatch.setattr(folders, "MOST_FOLDERS", 1000)
+    expected = layouts.birds(folder)
+    places = [folder / f"{n}" for n in range(10)]
+    for place in places:
+        place.mkdir()
+        (place / "up").symlink_to("..")
+    assert layouts.birds(folder).train.paths == expected.train.paths
+    for place in places:
+        for other in places:
+            (place / f"to {other.name}").symlink_to(other)
+    with pytest.raises(DataError, match=r"birds has more than 1,000 folders: links in it lead in"):
+        layouts.birds(folder)
+
+
 def test_birds_of_equal_id_in_two_sets_are_told_apart(tree):
     folder = tree("birds")
     write(folder / "extra.csv", BIRDS + "3,other,0\n")
@@ -175,6 +192,30 @@ def test_commands_are_trained_on_where_no_list_has_them(tree):
     assert len(train) == 30 - len(tested) - len(validated)
     for split in (train, test):
         assert [classes[i] for i in split.labels] == [path.parent.name for path in split.paths]
+
+
+def test_commands_may_be_linked_in_and_what_systems_leave_behind_is_left_out(tree, tmp_path):
+    folder = tree("speech_commands")
+    expected = layouts.speech_commands(folder)
+    (folder / "yes").rename(tmp_path / "elsewhere")
+    (folder / "yes").symlink_to(tmp_path / "elsewhere")
+    write(folder / "no/._1.wav")
+    write(folder / "no/.DS_Store")
+    found = layouts.speech_commands(folder)
+    assert found.classes == expected.classes
+    assert (found.train.paths, found.test.paths) == (expected.train.paths, expected.test.paths)
+    write(folder / "no/another.WAV")
+    assert folder / "no/another.WAV" in layouts.speech_commands(folder).train.paths
+
+
+def test_a_word_that_is_only_tested_is_refused(tree):
+    folder = tree("speech_commands")
+    assert audio.open_recordings(str(folder)).classes == ("bed", "no", "yes")
+    for path in layouts.speech_commands(folder).train.paths:
+        if path.parent.name in ("no", "yes"):
+            path.unlink()
+    with pytest.raises(DataError, match="classes that the training set has no example of: no, yes"):
+        audio.open_recordings(str(folder))
 
 
 def test_lists_may_end_in_blank_lines_and_come_from_windows(tree):

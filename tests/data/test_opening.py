@@ -121,3 +121,15 @@ def test_parquet_files_may_be_links_and_in_linked_folders(tmp_path):
     for file in (tmp_path / "pack").glob("*.parquet"):
         (tmp_path / "data" / file.name).symlink_to(file)
     assert len(images.load(str(tmp_path / "data")).train) == 2
+
+
+def test_two_sets_in_one_folder_are_not_taken_for_one(tmp_path):
+    """As in a repository that has the same images with coarse and with fine labels."""
+    (tmp_path / "set").mkdir()
+    paths = [pack(tmp_path / "set" / name, rows(0, 1)) for name in ("coarse", "fine")]
+    message = (
+        rf"set has parquet files of the train set in 2 folders: give one of {', '.join(paths)}"
+    )
+    with pytest.raises(DataError, match=message):
+        images.load(str(tmp_path / "set"))
+    assert len(images.load(paths[0]).train) == 2

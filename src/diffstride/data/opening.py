@@ -21,6 +21,7 @@ from diffstride.data.sources import (
     some,
 )
 
+SPLITS = ("train", *TESTS)
 MOST_CLASSES = 10_000
 """Of labels that are bare numbers; of many examples, ten times their number."""
 
@@ -110,16 +111,20 @@ def _open(path: str, packed: Sequence[Path]) -> tuple[Any, list[Any]]:
     datasets.disable_progress_bars()
     exists = Path(path).expanduser().exists()
     if packed:
-        named = {
-            split: [str(f) for f in packed if f.name.startswith(split)]
-            for split in ("train", *TESTS)
-        }
-        named = {split: found for split, found in named.items() if found}
+        splits = {split: [f for f in packed if f.name.startswith(split)] for split in SPLITS}
+        named = {split: [str(f) for f in found] for split, found in splits.items() if found}
         if "train" not in named or len(named) < 2:
             raise DataError(
                 f"{path} must have parquet files whose names begin with train and with test "
                 f"or validation, got {', '.join(f.name for f in packed)}"
             )
+        for split, found in splits.items():
+            places = sorted({str(file.parent) for file in found})
+            if len(places) > 1:  # as in a repository of several datasets, or of several labellings
+                raise DataError(
+                    f"{path} has parquet files of the {split} set in {len(places)} folders: give "
+                    f"one of {', '.join(places)}"
+                )
         opened = _load(path, "parquet", data_files=named)
         _require_one_order([file for files in named.values() for file in files])
     elif not exists and re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):

@@ -99,7 +99,7 @@ def _check_numbers(found: Preparation) -> None:
         raise ValueError(f"size {list(found.size)}")
     for name, values in (("mean", found.mean), ("std", found.std)):
         usable = all(math.isfinite(value) and (value > 0 or name == "mean") for value in values)
-        if len(values) != channels or not usable:
+        if len(values) not in (1, channels) or not usable:
             raise ValueError(f"{name} {list(values)} for {channels} channels")
     if found.margin is not None and not 1 <= found.margin <= 10:
         raise ValueError(f"margin {found.margin}")
