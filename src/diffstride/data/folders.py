@@ -37,8 +37,8 @@ def walk(folder: Path) -> dict[Path, str]:
             )
         for entry in _entries(here):
             path = here / entry.name
-            link = entry.is_symlink()  # alone asks the disk for more than the entry has
-            place = os.path.realpath(path) if link else f"{real}/{entry.name}"
+            link = entry.is_symlink()  # only then is the disk asked again: there may be millions
+            place = os.path.realpath(path) if link else f"{real}{os.sep}{entry.name}"
             if not (path if link else entry).is_dir():
                 found[path] = place
             elif place not in through:

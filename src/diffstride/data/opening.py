@@ -43,22 +43,22 @@ def open_files(
         kind: of files.
         label: the column of labels; without it, the one that holds classes, or is called so.
         limit: how many files there are at most for training.
-        classes: their names, where the data have only numbers.
+        classes: their names, where the data have only numbers: those of a run that was trained.
 
     Raises:
-        DataError: for a missing folder, split or column, a label out of range, or fewer than two
-            classes.
+        DataError: for a missing folder, split or column, a label out of range, fewer than two
+            classes, or one that only the test set has.
     """
     folder = Path(path).expanduser()
     files = walk(folder) if folder.is_dir() else {}
-    packed = [path for path in files if path.suffix.lower() == ".parquet"]
+    packed = [file for file in files if file.suffix.lower() == ".parquet"]
     if folder.is_dir() and not packed:
         if label is not None:
             raise DataError(f"{path} is a folder by class, and has no column {label!r} of labels")
         opened = by_class(folder, files, kind)
     else:
         opened = _from_table(path, packed, kind, label, classes)
-    if classes is None:  # otherwise what was trained on are other data, which had them all
+    if classes is None:  # otherwise these data are for a run that has seen its classes elsewhere
         require_seen(opened, path)
     return opened if limit is None else opened._replace(train=some(opened.train, limit))
 
