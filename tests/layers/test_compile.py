@@ -7,7 +7,6 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from diffstride import DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 
-
 TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
 
 
