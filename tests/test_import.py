@@ -39,3 +39,12 @@ def test_public_names():
     }
     for name in ("diff_stride", "spectral_pool", "window", "output_size"):
         assert callable(getattr(diffstride.functional, name))
+
+
+def test_importing_everything_gives_every_public_name():
+    names = {}
+    exec("from diffstride import *", names)
+    import diffstride
+
+    expected = set(diffstride.__all__)
+    assert {"DiffStride2d", "convert", "cost", "functional", "models"} <= expected <= set(names)

@@ -64,3 +64,19 @@ def test_ranks_with_different_input_sizes_do_not_drift_apart(tmp_path, sizes):
             assert torch.equal(a, b)
     start = [torch.tensor([1.0, 2.5]), torch.tensor([3.0])]
     assert all(not torch.equal(a, b) for a, b in zip(first[-1], start, strict=True))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_copies_that_data_parallel_makes_in_one_process_compute_and_learn_the_same(training):
+    """What ``nn.DataParallel`` does to each layer, where there is no second device to do it on."""
+    layers = [m for m in network().train(training) if isinstance(m, DiffStride2d)]
+    for layer in layers:
+        copy = layer._replicate_for_data_parallel()
+        copy.stride = layer.stride * 1  # there: sent to the device of the copy
+        x = torch.randn(2, 4, 32, 32)
+        y, expected = copy(x), layer(x)
+        assert torch.equal(y, expected)
+        y.square().sum().backward()
+        found, layer.stride.grad = layer.stride.grad, None
+        expected.square().sum().backward()
+        torch.testing.assert_close(found, layer.stride.grad)
