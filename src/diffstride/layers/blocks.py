@@ -1,0 +1,234 @@
+"""A long axis by matrix products alone, for files that run where there is no FFT.
+
+A dense matrix for an axis of 16,000 samples has 64 million numbers. Here the axis is cut into B
+blocks, before as after it is downsampled. A sample lies at b/B + τ, where b is its block, and every
+frequency f is g modulo B for some g. So the wave that joins two samples falls into two factors,
+
+    exp(2πi f (b/B + τ)) = exp(2πi g b/B) · exp(2πi f τ),    0 ≤ τ < 1/B
+
+The second one has few periods in a block: it is a short sum of products u(τ) · v(f), as precise as
+one likes. Five matrix products then do it all:
+
+1. samples of each block → how much of each function u is in them
+2. blocks → frequencies g, a small Fourier transform
+3. for every g a matrix with the functions v and the weights of all f that are g modulo B
+4. frequencies g → blocks
+5. functions u → samples of each block
+
+No size has to have divisors. But if B divides one, its blocks all share one matrix.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+# What the sums of products leave out. It is less than float32 rounds.
+PRECISION = 1e-8
+# How large the constants of one axis may be, if there is a way.
+LARGEST_BYTES = 4_500_000
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The samples of one axis in blocks, some of which may be one sample shorter than others."""
+
+    size: int
+    number: int
+
+    @property
+    def longest(self) -> int:
+        return -(-self.size // self.number)
+
+    @property
+    def different(self) -> int:
+        """After how many blocks the samples lie in them as in the first one again."""
+        return self.number // math.gcd(self.size, self.number)
+
+    @property
+    def repeats(self) -> int:
+        return self.number // self.different
+
+    def samples(self) -> Tensor:
+        """The samples of the different blocks, as many for each as the longest has."""
+        return self._starts()[:-1, None] + torch.arange(self.longest)
+
+    def own(self) -> Tensor:
+        """Which of these samples the block does have."""
+        return self.samples() < self._starts()[1:, None]
+
+    def places(self) -> Tensor:
+        """Where these samples lie in their block, from −1 to 1."""
+        before = torch.arange(self.different, dtype=torch.float64)[:, None]
+        return 2 * (self.samples().double() * self.number / self.size - before) - 1
+
+    def _starts(self) -> Tensor:
+        return -(-torch.arange(self.different + 1) * self.size // self.number)
+
+
+def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
+    """Multiply-accumulates of one map, and the bytes of the constants in float32. About."""
+    before, after = Blocks(size, blocks), Blocks(kept, blocks)
+    periods = kept / blocks
+    rank = math.ceil(periods + 8 + 3.2 * math.log(periods + 1))
+    half = blocks // 2 + 1
+    macs = rank * blocks * (before.longest + after.longest + 4 * half) + 2 * half * rank**2
+    if before.different > 1:  # all samples change places in memory first, which takes as long
+        macs += 30 * size
+    sides = sum(side.different * side.longest for side in (before, after))
+    return macs, 4 * (rank * sides + half * rank**2 + 4 * half * blocks)
+
+
+def choose_blocks(size: int, kept: int) -> int:
+    """The number of blocks with the least work whose constants are not too large.
+
+    If they are for every number, the one with the smallest.
+
+    >>> choose_blocks(16000, 4008)
+    80
+    """
+    works = {b: work(size, kept, b) for b in range(1, math.isqrt(4 * size) + 1)}
+    small = {b: macs for b, (macs, nbytes) in works.items() if nbytes <= LARGEST_BYTES}
+    return min(small or works, key=lambda b: small[b] if small else works[b][1])
+
+
+class BlockProducts(nn.Module):
+    """Filters and resamples an axis of N samples to M, as :func:`diffstride.core.fft.apply` does.
+
+    Args:
+        size: N.
+        kept: M.
+        weights: of the frequencies 0 … ⌊M/2⌋.
+        blocks: how many; :func:`choose_blocks` unless given.
+
+    >>> layer = BlockProducts(100, 31, torch.ones(16, dtype=torch.float64))
+    >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
+    torch.Size([2, 31])
+    """
+
+    analysis: Tensor
+    transform: Tensor
+    middle: Tensor
+    synthesis: Tensor
+    read: Tensor
+    written: Tensor
+
+    def __init__(self, size: int, kept: int, weights: Tensor, blocks: int | None = None) -> None:
+        super().__init__()
+        blocks = blocks or choose_blocks(size, kept)
+        self.before, self.after = Blocks(size, blocks), Blocks(kept, blocks)
+        polynomials, of_frequency = _separate(kept // 2, blocks)
+        self.rank = polynomials.shape[-1]
+        """How many functions there are, of each parity."""
+        constants = {
+            "analysis": _functions(self.before, polynomials).mT,
+            "transform": _transform(blocks),
+            "middle": _middle(kept, blocks, weights.double().cpu(), of_frequency),
+            "synthesis": _functions(self.after, polynomials),
+        }
+        for name, matrices in constants.items():
+            self.register_buffer(name, matrices.to(weights).contiguous())
+        last = size // self.before.repeats - 1
+        places = {
+            "read": self.before.samples().clamp(max=last).flatten(),
+            "written": self.after.own().flatten().nonzero()[:, 0],
+        }
+        for name, numbers in places.items():
+            self.register_buffer(name, numbers.to(weights.device))
+
+    def forward(self, x: Tensor, dim: int) -> Tensor:
+        # All that is not of this axis becomes one axis, the last: matrices come from the left.
+        before, after, rank = self.before, self.after, self.rank
+        others = [n for i, n in enumerate(x.shape) if i != dim % x.ndim]
+        half = before.number // 2 + 1
+        if before.different == 1:  # unless they may come from the right while there is most of it
+            x = x.movedim(dim, -1).reshape(-1, before.number, before.longest) @ self.analysis[0].mT
+            x = x.reshape(-1, before.number * 2 * rank).mT
+        else:
+            x = x.movedim(dim, 0).reshape(before.repeats, before.size // before.repeats, -1)
+            x = x.index_select(1, self.read)
+            x = x.reshape(before.repeats, before.different, before.longest, -1)
+            x = self.analysis @ x
+        x = x.reshape(before.number, 2, rank, -1).transpose(0, 1).reshape(2, before.number, -1)
+        x = self.transform @ x
+        x = x.reshape(2, 2, half, rank, -1).permute(1, 2, 0, 3, 4).reshape(2, half, 2 * rank, -1)
+        x = self.middle @ x
+        x = x.reshape(2, half, 2, rank, -1).permute(2, 0, 1, 3, 4).reshape(2, 2 * half, -1)
+        x = self.transform.mT @ x
+        x = x.reshape(2, after.number, rank, -1).transpose(0, 1)
+        x = self.synthesis @ x.reshape(after.repeats, after.different, 2 * rank, -1)
+        if after.different > 1:
+            x = x.reshape(after.repeats, after.different * after.longest, -1)
+            x = x.index_select(1, self.written)
+        if dim % (len(others) + 1) == len(others):
+            return x.reshape(after.size, -1).mT.reshape(*others, after.size)
+        return x.reshape(after.size, *others).movedim(0, dim)
+
+
+def _chebyshev(places: Tensor, degree: int) -> Tensor:
+    """The Chebyshev polynomials below a degree, along a new last axis."""
+    return torch.cos(places.clamp(-1, 1).arccos()[..., None] * torch.arange(degree))
+
+
+def _separate(highest: int, blocks: int) -> tuple[Tensor, Tensor]:
+    """Functions u and v with cos(2πfτ) = Σ u(τ)·v(f) for even ones, and sin for odd ones.
+
+    For τ in the middle half of a period around 0 that is as long as a block, and all f from 0 to
+    the highest. Returns u as coefficients of polynomials, (2, degree, rank), and v, (2, f, rank).
+    """
+    phase = math.pi * highest / blocks  # of the highest frequency at the end of a block
+    # Beyond the phase the coefficients fall faster than any power.
+    degree = 2 * math.ceil((phase + 30 + 4 * phase ** (1 / 3)) / 2)
+    points = torch.cos((torch.arange(degree, dtype=torch.float64) + 0.5) * (math.pi / degree))
+    phases = torch.outer(points, torch.arange(highest + 1)) * (math.pi / blocks)
+    to_coefficients = _chebyshev(points, degree).T * (2 / degree)
+    to_coefficients[0] /= 2
+    # The fewest functions there can be are singular vectors.
+    parts = [
+        torch.linalg.svd((to_coefficients @ wave)[parity::2], full_matrices=False)
+        for parity, wave in enumerate((phases.cos(), phases.sin()))
+    ]
+    largest = parts[0].S[0]
+    rank = max(int((part.S > PRECISION * largest).sum()) for part in parts)
+    polynomials = torch.zeros(2, degree, rank, dtype=torch.float64)
+    of_frequency = torch.zeros(2, highest + 1, rank, dtype=torch.float64)
+    for parity, part in enumerate(parts):
+        some = min(rank, len(part.S))
+        polynomials[parity, parity::2, :some] = part.U[:, :some]
+        of_frequency[parity, :, :some] = (part.S[:, None] * part.Vh)[:some].T
+    return polynomials, of_frequency
+
+
+def _functions(side: Blocks, polynomials: Tensor) -> Tensor:
+    """The functions u at the samples of the different blocks: (block, sample, both parities)."""
+    values = _chebyshev(side.places(), polynomials.shape[1]) @ polynomials[:, None]
+    return (values * side.own()[..., None]).permute(1, 2, 0, 3).flatten(2)
+
+
+def _transform(blocks: int) -> Tensor:
+    """From blocks to real and imaginary parts of the frequencies 0 … ⌊B/2⌋, for each parity.
+
+    What belongs to odd functions is turned by a quarter, so that all else is real.
+    """
+    turns = torch.outer(torch.arange(blocks // 2 + 1), torch.arange(blocks)) % blocks
+    angle = turns.double() * (2 * math.pi / blocks)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([torch.cat([cos, -sin]), torch.cat([-sin, -cos])])
+
+
+def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Tensor:
+    """For each frequency g of the blocks, what becomes of the functions: (g, rank, rank)."""
+    f = torch.arange(-(kept // 2), kept // 2 + 1)
+    weight = weights[f.abs()] / kept
+    if kept % 2 == 0:  # both ends are one frequency
+        weight[[0, -1]] /= 2
+    signs = torch.stack([torch.ones_like(f), f.sign()])
+    v = (of_frequency[:, f.abs()] * signs[..., None]).transpose(0, 1).flatten(1)
+    matrices = []
+    for g in range(blocks // 2 + 1):
+        mine = f % blocks == g
+        # −g is left out, and has the same to say; 0 and B/2 are their own.
+        times = 1 if 2 * g % blocks == 0 else 2
+        matrices.append(times * (v[mine].T * weight[mine]) @ v[mine])
+    return torch.stack(matrices)
