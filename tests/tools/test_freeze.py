@@ -210,11 +210,7 @@ def test_what_hooks_do_is_done_still(where, before):
         module.register_forward_hook(lambda module, args, output: output.abs())
     x = torch.randn(2, 32, 32, 32)
     expected = model(x)
-    if where == "downsample":  # its hooks go with it, so that this is no longer the same network
-        with pytest.raises(ValueError, match="computes something else than the model"):
-            freeze(model, x.shape[1:])
-    else:
-        torch.testing.assert_close(freeze(model, x.shape[1:])(x), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(freeze(model, x.shape[1:])(x), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_one_layer_for_two_branches():

@@ -34,6 +34,12 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     return y
 
 
+def spectrum(x: Tensor) -> Tensor:
+    """The half spectrum along the last axis, of the frequencies 0 … ⌊N/2⌋."""
+    half: Tensor = torch.fft.rfft(x)
+    return half
+
+
 class _HalfSpectrum(torch.autograd.Function):
     """The first bins of a half spectrum. Unlike ``torch.fft.rfft`` it does not keep its input."""
 

@@ -1,40 +1,61 @@
-"""A downsampling that has learned all it will: constant matrices, one an axis."""
+"""A downsampling that has learned all it will: constants for each axis."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diffstride.core import basis
+from diffstride.core.resample import AxisPlan, resample
+from diffstride.layers.blocks import BlockProducts, choose_blocks
+from diffstride.layers.blocks import work as work_of_blocks
 
-def read_matrices(layer: nn.Module, size: Sequence[int], device: torch.device) -> list[Tensor]:
-    """The matrix (M × N) of every axis of a downsampling, read off by asking it.
 
-    It is linear, treats each axis by itself, and makes a constant of a constant. Together the
-    matrices have its gain once.
+@dataclass(frozen=True)
+class Constants:
+    """What happens to one axis of N samples, which become M.
+
+    It is multiplied by a matrix (M × N), or filtered by FFT with one weight for each of the
+    frequencies 0 … ⌊M/2⌋. With neither it stays as it is.
     """
-    with torch.no_grad():
-        ones = torch.ones(1, 1, *size, dtype=torch.float64, device=device)
-        gain = layer(ones).flatten()[0]
-        matrices = [_responses(layer, tuple(size), i, device) for i in range(len(size))]
-    # Each has the gains of all other axes in it.
-    matrices[0] = matrices[0] / gain ** (len(size) - 1)
-    return matrices
+
+    size: int
+    kept: int
+    gain: float = 1.0
+    """What a constant is multiplied by."""
+    matrix: Tensor | None = None
+    weights: Tensor | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        return self.matrix is None and self.weights is None
+
+    def times(self, factor: float) -> "Constants":
+        matrix, weights = (None if x is None else x * factor for x in (self.matrix, self.weights))
+        return replace(self, gain=self.gain * factor, matrix=matrix, weights=weights)
 
 
-def _responses(layer: nn.Module, size: tuple[int, ...], axis: int, device: torch.device) -> Tensor:
-    """What a layer makes of each sample along an axis, the same everywhere on the others: M × N."""
-    n = size[axis]
-    found = []
-    for some in torch.split(torch.eye(n, dtype=torch.float64, device=device), 16):
-        shape = [len(some), 1, *(n if i == axis else 1 for i in range(len(size)))]
-        output = layer(some.reshape(shape).expand(-1, -1, *size).contiguous())
-        for i in reversed(range(len(size))):
-            if i != axis:
-                output = output.select(2 + i, 0)
-        found.append(output[:, 0])
-    return torch.cat(found).T
+def order(size: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """The axes, cheapest order first: those that shrink most for what they cost."""
+    return sorted(range(len(size)), key=lambda i: 1 / size[i] - 1 / kept[i])
+
+
+def work(axes: Sequence[Constants]) -> int:
+    """Multiply-accumulates of one channel. An FFT counts as N·log₂N."""
+    size, kept = [axis.size for axis in axes], [axis.kept for axis in axes]
+    current, total = list(size), 0
+    for i in order(size, kept):
+        before = math.prod(current)
+        current[i] = kept[i]
+        if axes[i].matrix is not None:
+            total += before * kept[i]
+        elif axes[i].weights is not None:
+            logarithms = [math.ceil(math.log2(n)) for n in (size[i], kept[i])]
+            total += before * logarithms[0] + math.prod(current) * logarithms[1]
+    return total
 
 
 def spread(
@@ -53,30 +74,14 @@ def spread(
     return torch.cat([matrix @ tap.T for tap in taps])
 
 
-def is_identity(matrix: Tensor) -> bool:
-    rows, columns = matrix.shape
-    return rows == columns and torch.allclose(matrix, torch.eye(rows).to(matrix))
-
-
-def work(matrices: Sequence[Tensor]) -> int:
-    """Multiply-accumulates of one channel, the last axis first."""
-    size = [matrix.shape[1] for matrix in matrices]
-    total = 0
-    for i in reversed(range(len(matrices))):
-        if not is_identity(matrices[i]):
-            total += math.prod(size) * len(matrices[i])
-        size[i] = len(matrices[i])
-    return total
-
-
 class Frozen(nn.Module):
-    """Downsampling by matrix products alone, for inputs of one size.
+    """Downsampling by constants, for inputs of one size.
 
-    The matrix of an axis, M × N, holds transform, window and crop; that of an axis on which nothing
-    happens is left out.
+    The matrix of an axis, M × N, holds transform, window and crop. A long axis has weights instead,
+    and is done by FFT. An axis on which nothing happens has neither.
 
     Args:
-        matrices: one an axis.
+        axes: the constants of each, in any precision.
         like: a tensor of the dtype and device that they are to have.
     """
 
@@ -84,35 +89,76 @@ class Frozen(nn.Module):
     """Whether a convolution in front of it has taken its work over, here or in one of its places:
     what comes at the size it makes passes."""
 
-    def __init__(self, matrices: Sequence[Tensor], like: Tensor) -> None:
+    def __init__(self, axes: Sequence[Constants], like: Tensor) -> None:
         super().__init__()
-        self.size = tuple(matrix.shape[1] for matrix in matrices)
-        self.output_size = tuple(matrix.shape[0] for matrix in matrices)
-        self.macs = work(matrices)
+        self.size = tuple(axis.size for axis in axes)
+        self.output_size = tuple(axis.kept for axis in axes)
+        self.macs = work(axes)
         """Multiply-accumulates of one channel."""
-        for i, matrix in enumerate(matrices):
-            kept = None if is_identity(matrix) else matrix.to(like)
-            self.register_buffer(f"matrix{i}", kept)
+        for i, axis in enumerate(axes):
+            for name, kept in (("matrix", axis.matrix), ("weights", axis.weights)):
+                self.register_buffer(f"{name}{i}", None if kept is None else kept.to(like))
 
     def forward(self, x: Tensor) -> Tensor:
-        first = x.ndim - len(self.size)
-        if self.done_before and tuple(x.shape[first:]) == self.output_size:
+        if self.done_before and tuple(x.shape[-len(self.size) :]) == self.output_size:
             return x
-        for i in reversed(range(len(self.size))):
-            matrix = self._buffers[f"matrix{i}"]
-            if matrix is None:
-                continue
-            after = x.shape[first + i + 1 :]
-            if not after:
-                x = x @ matrix.T
-            elif len(after) == 1:
-                x = matrix @ x
-            else:
-                x = (matrix @ x.flatten(first + i + 1)).reshape(*x.shape[: first + i], -1, *after)
+        for i in order(self.size, self.output_size):
+            dim = i - len(self.size)
+            matrix, weights = self._buffers[f"matrix{i}"], self._buffers[f"weights{i}"]
+            if matrix is not None:
+                x = basis.along(matrix, x, dim)
+            elif weights is not None:
+                plan = AxisPlan(self.size[i], self.output_size[i], weights, gain=1.0)
+                x = resample(x, [plan, *[None] * (-1 - dim)], path="fft")
+            elif f"products{i}" in self._modules:
+                x = self._modules[f"products{i}"](x, dim)  # type: ignore[misc]
         return x
+
+    def replace_fft(self) -> None:
+        """Do long axes by matrix products too, where there is no FFT: with many, small ones."""
+        for i, (n, m) in enumerate(zip(self.size, self.output_size, strict=True)):
+            weights = self._buffers[f"weights{i}"]
+            if weights is None:
+                continue
+            self._buffers[f"weights{i}"] = None
+            # Small products take about three times as long as a large one, for the same work.
+            if n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
+                self._buffers[f"matrix{i}"] = dense(n, m, weights.double()).to(weights)
+            else:
+                self.add_module(f"products{i}", BlockProducts(n, m, weights))
 
     def extra_repr(self) -> str:
         return " → ".join(" × ".join(map(str, size)) for size in (self.size, self.output_size))
+
+
+def dense(size: int, kept: int, weights: Tensor) -> Tensor:
+    """The matrix (M × N) that filters an axis with these weights and resamples it."""
+    analysis, synthesis = (matrix.to(weights) for matrix in basis.matrices(size, kept))
+    return (synthesis * basis.per_function(weights, kept)) @ analysis
+
+
+class FrozenConv(nn.Module):
+    """A convolution without a stride and a frozen downsampling, in the order that is less work."""
+
+    def __init__(self, convolution: nn.Module, downsample: Frozen, downsample_first: bool) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.downsample = downsample
+        self.downsample_first = downsample_first
+
+    @property
+    def weight(self) -> Tensor:
+        return self.convolution.weight  # type: ignore[return-value]
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.convolution.bias  # type: ignore[return-value]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.downsample_first:
+            x = self.downsample(x)
+        x = self.convolution(x)
+        return x if self.downsample_first else self.downsample(x)
 
 
 class Subsample(nn.Module):

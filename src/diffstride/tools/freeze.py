@@ -2,19 +2,19 @@
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
 
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
-from diffstride.layers.converted import CONVERTED, Converted, Following
-from diffstride.layers.frozen import Frozen, Subsample, is_identity, read_matrices, spread, work
-from diffstride.tools.pairs import find_pairs, first_input, tensors
+from diffstride.tools.constants import replace_by_constants
+from diffstride.tools.freezable import check_freezable
+from diffstride.tools.pairs import tensors
+from diffstride.tools.whole_strides import with_whole_strides
 
-Downsampling = DiffStrideNd | SpectralPoolNd | Following
+# How far outputs may be apart, relative to the largest, where both are computed in this precision.
+LIMITS = {torch.float64: 1e-7, torch.float32: 1e-3}
 
 
 def freeze(
@@ -22,20 +22,25 @@ def freeze(
 ) -> nn.Module:
     """A copy of a network in eval mode that has no stride to learn any more.
 
-    Every learnable or spectral downsampling becomes constant matrices with the window folded in,
-    for inputs of one size. Where it follows a convolution at once, and it is less work, both trade
-    places: the matrices then make what each tap of the convolution reads, which computes no more
-    outputs than are left. The output is that of the model in eval mode.
+    Every learnable or spectral downsampling becomes constants with the window folded in, for inputs
+    of one size: a matrix an axis, or on a long axis the weights of its frequencies, for an FFT.
+    Where it follows a convolution at once, and it is less work, both trade places: the matrices
+    then make what each tap of the convolution reads, which computes no more outputs than are left.
+    Weights that are computed from others (``torch.nn.utils.parametrize``) become constants too.
+
+    The output is that of the model in eval mode. This is checked in double precision, whatever
+    precision the network has; constants are computed in it, and rounded once.
 
     Args:
-        model: a network with layers of this library.
+        model: a network with layers of this library. It is left as it is.
         input_size: of one example, (channels, *spatial).
         integer_strides: instead, every stride becomes the nearest whole number, and one of so many
             samples is taken: the plain strided network next to what was learned.
 
     Raises:
         ValueError: if the model has nothing to freeze, uses one layer at several sizes, or has
-            branches that disagree with whole strides.
+            branches that disagree with whole strides; if it can't be copied and changed (compiled,
+            wrapped for training in parallel, without weights yet), with what to do.
 
     >>> from diffstride import DiffStride2d
     >>> model = nn.Sequential(nn.ReLU(), DiffStride2d(2.6, smoothness=2.0))
@@ -47,18 +52,25 @@ def freeze(
     >>> freeze(model, (3, 32, 32), integer_strides=True)[1]
     Subsample(3 × 3)
     """
+    check_freezable(model)
+    unfrozen = copy.deepcopy(model).eval()
+    x = _sample(unfrozen, input_size)
+    found = _run_first(unfrozen, x)
     if integer_strides:
-        return _integer(model, input_size)
-    example = _example(model, input_size)
-    sample = torch.rand(example.shape, generator=torch.Generator().manual_seed(0)).to(example)
-    expected = _outputs(copy.deepcopy(model).eval(), sample)
+        return with_whole_strides(_without_parametrizations(unfrozen), x).eval()
+    precise, like, truth = _more_precise(unfrozen, x)
+    limit = LIMITS[like.dtype]
+    rounding = 10 * max(_distance(found, truth), 4 * torch.finfo(x.dtype).eps)
     # What is merged is seen in one pass; should a network do more than was seen, nothing is merged.
     cause: Exception | None = None
     for merging in (True, False):
-        frozen = _frozen(model, example, merging)
+        frozen = _without_parametrizations(copy.deepcopy(precise))
+        frozen = replace_by_constants(frozen, like, merging).eval()
         try:
-            if _close(_outputs(frozen, sample), expected):
-                return frozen
+            if _distance(_run(frozen, like), truth) <= limit:
+                _round(frozen, unfrozen, x.dtype)
+                if _distance(_run(frozen, x), truth) <= max(limit, rounding):
+                    return frozen
         except Exception as error:  # whatever the network says of what it can't take
             cause = error
     raise ValueError(
@@ -67,248 +79,77 @@ def freeze(
     ) from cause
 
 
-def _example(model: nn.Module, input_size: Sequence[int]) -> Tensor:
-    parameter = next(model.parameters(), torch.zeros(()))
-    return torch.zeros(1, *input_size).to(parameter)
+def _sample(model: nn.Module, input_size: Sequence[int]) -> Tensor:
+    """A batch of one example of random numbers, in the precision of the model."""
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    return torch.rand(1, *input_size, generator=torch.Generator().manual_seed(0)).to(like)
 
 
-def _outputs(model: nn.Module, x: Tensor) -> list[Tensor]:
+def _run(model: nn.Module, x: Tensor) -> list[Tensor]:
     with torch.no_grad():
         return tensors(model(x))
 
 
-def _close(found: list[Tensor], expected: list[Tensor]) -> bool:
-    """Whether both are the same numbers, to some digits of the precision they have."""
+def _run_first(model: nn.Module, x: Tensor) -> list[Tensor]:
+    try:
+        return _run(model, x)
+    except Exception as error:
+        raise ValueError(
+            f"the model can't take a batch of one example, of the shape {tuple(x.shape)}: "
+            f"input_size must be (channels, *spatial) of one example. It said: {error}"
+        ) from error
+
+
+def _more_precise(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, list[Tensor]]:
+    """A copy in the highest precision that it runs in, the input in it too, and the outputs."""
+    cause: Exception | None = None
+    for dtype in LIMITS:
+        try:
+            precise = copy.deepcopy(model)
+            precise = precise.double() if dtype == torch.float64 else precise.float()
+            return precise, x.to(dtype), _run(precise, x.to(dtype))
+        except Exception as error:  # whatever the network says of another precision
+            cause = error
+    raise ValueError(
+        "what is frozen is compared with the model in double or single precision, and the model "
+        "runs in neither: let its forward take the precision of its input and weights, instead of "
+        f"one that is written there. It said: {cause}"
+    ) from cause
+
+
+def _without_parametrizations(model: nn.Module) -> nn.Module:
+    """A network, which is changed, whose weights are no longer computed from others."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module):
+            for name in list(module.parametrizations):  # type: ignore[arg-type]
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return model
+
+
+def _round(model: nn.Module, like: nn.Module, otherwise: torch.dtype) -> None:
+    """Give all tensors the precision they have in another network, where they are in it."""
+    dtypes = {name: x.dtype for name, x in _named_tensors(like)}
+    for name, x in _named_tensors(model):
+        if x.is_floating_point():
+            x.data = x.data.to(dtypes.get(name, otherwise))
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _distance(found: list[Tensor], expected: list[Tensor]) -> float:
+    """How far numbers are apart, relative to the largest of each tensor."""
     if [x.shape for x in found] != [x.shape for x in expected]:
-        return False
+        return math.inf
+    worst = 0.0
     for a, b in zip(found, expected, strict=True):
-        if b.is_floating_point():
-            largest = b.abs().max().item() if b.numel() else 0.0
-            limit = 1e4 * torch.finfo(b.dtype).eps if b.dtype.itemsize > 2 else 0.1
-            if not torch.allclose(a, b, rtol=0, atol=limit * max(largest, 1e-6), equal_nan=True):
-                return False
-    return True
-
-
-def _frozen(model: nn.Module, example: Tensor, merging: bool) -> nn.Module:
-    frozen = copy.deepcopy(model).eval()
-    sizes = _sizes(frozen, example)
-    # All is read before anything is changed: layers may follow others.
-    matrices = {module: _matrices(module, size, example) for module, size in sizes.items()}
-    alone = [module for module in sizes if isinstance(module, Downsampling)]
-    pairs = find_pairs(frozen, example, alone) if merging else {}
-    made = {
-        module: _constant(module, size, matrices[module], example) for module, size in sizes.items()
-    }
-    for convolution, (layer, size) in pairs.items():
-        constant = made[layer]
-        assert isinstance(constant, Frozen)
-        if constant.size == constant.output_size:  # it could not tell what is done already
-            continue
-        before = _before(convolution, size, matrices[layer], example)
-        if before is not None:
-            _downsample_first(convolution, before)
-            constant.done_before = True
-    return _replaced(frozen, made)
-
-
-def _integer(model: nn.Module, input_size: Sequence[int]) -> nn.Module:
-    frozen = copy.deepcopy(model).eval()
-    example = _example(frozen, input_size)
-    sizes = _sizes(frozen, example)
-    strides = {module: _strides(module, size) for module, size in sizes.items()}
-    frozen = _replaced(frozen, {module: _whole(module, strides[module]) for module in sizes})
-    try:
-        with torch.no_grad():
-            frozen(example)
-    except RuntimeError as error:
-        raise ValueError(f"with whole strides the network does not fit: {error}") from error
-    return frozen
-
-
-def _replaced(model: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
-    """A network with other modules in the places of some."""
-    for name, module in list(model.named_modules(remove_duplicate=False)):
-        if module in made and name:
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, made[module])
-    return made.get(model, model)
-
-
-def _sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, tuple[int, ...]]:
-    """Layers to replace, and the spatial size that comes to each."""
-    wholes = [m for m in model.modules() if isinstance(m, Converted | DiffStrideConvNd)]
-    inside = {part for whole in wholes for part in whole.modules() if part is not whole}
-    alone = [m for m in model.modules() if isinstance(m, Downsampling) and m not in inside]
-    found: dict[nn.Module, tuple[int, ...]] = {}
-
-    def note(module: nn.Module, args: Any, kwargs: Any) -> None:
-        size = tuple(first_input(args, kwargs).shape[2:])
-        if found.setdefault(module, size) != size:
-            name = next(name for name, other in model.named_modules() if other is module)
-            raise ValueError(
-                f"{name} is used at several sizes, {found[module]} and {size}, and constants are "
-                f"for one: give each place a layer of its own"
-            )
-
-    hooks = [
-        module.register_forward_pre_hook(note, with_kwargs=True) for module in [*wholes, *alone]
-    ]
-    try:
-        with torch.no_grad():
-            model(example)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not found:
-        raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
-    return found
-
-
-def _matrices(module: Any, size: tuple[int, ...], example: Tensor) -> list[Tensor]:
-    """What a layer's downsampling does along each axis."""
-    if isinstance(module, Downsampling):
-        return read_matrices(module, size, example.device)
-    x = example.new_zeros(1, _channels(module), *size)
-    with torch.no_grad():
-        between = tuple(_undownsampled(module, x).shape[2:])
-    # A convolution of ours is asked for its downsampling alone, one of torch has it as a part.
-    return read_matrices(module.downsample, between, example.device)
-
-
-def _constant(
-    module: Any, size: tuple[int, ...], matrices: list[Tensor], like: Tensor
-) -> nn.Module:
-    """The same layer with matrices in the place of what it learned."""
-    if isinstance(module, Downsampling):
-        return Frozen(matrices, like)
-    convolution = _plain(module, 1) if isinstance(module, DiffStrideConvNd) else module
-    before = None
-    if isinstance(convolution, _ConvNd):
-        before = _before(convolution, size, matrices, like)
-    if isinstance(module, Converted):
-        module.downsample = before or Frozen(matrices, like)
-        module.downsample_first = before is not None
-        return module
-    if before is not None:
-        return _downsample_first(convolution, before)
-    return nn.Sequential(convolution, Frozen(matrices, like))
-
-
-def _downsample_first(convolution: nn.Module, before: Frozen) -> nn.Module:
-    """A convolution that reads what is downsampled already, and is one of torch still."""
-    convolution.__class__ = CONVERTED[type(convolution)][2]
-    changed: Any = convolution
-    changed.downsample, changed.downsample_first = before, True
-    return convolution
-
-
-def _before(
-    convolution: Any, size: tuple[int, ...], matrices: list[Tensor], like: Tensor
-) -> Frozen | None:
-    """The downsampling for before a convolution instead of after it, if that is less work.
-
-    The convolution is changed to read what it makes; otherwise nothing is.
-    """
-    axes = range(len(size))
-    mode = convolution.padding_mode
-    plain = mode == "zeros" and not isinstance(convolution.padding, str)
-    if plain:
-        paddings = [(p, p) for p in convolution.padding]
-    else:
-        both = convolution._reversed_padding_repeated_twice  # the last axis first
-        paddings = [(both[-2 * i - 2], both[-2 * i - 1]) for i in axes]
-    dilation = list(convolution.dilation)
-    spread_out = []
-    for i in axes:
-        if plain and is_identity(matrices[i]):  # the convolution does as ever along this axis
-            spread_out.append(torch.eye(size[i]).to(matrices[i]))
-            continue
-        spread_out.append(
-            spread(matrices[i], size[i], convolution.kernel_size[i], dilation[i], paddings[i], mode)
-        )
-        dilation[i], paddings[i] = len(matrices[i]), (0, 0)
-    weights = convolution.weight.numel()
-    inside, outside = (
-        math.prod(matrix.shape[side] for matrix in matrices) * weights for side in (0, 1)
-    )
-    inside += convolution.in_channels * work(spread_out)
-    outside += convolution.out_channels * work(matrices)
-    # Taps that lie far apart take a convolution longer.
-    slower = 1 if set(convolution.kernel_size) == {1} else 2
-    if slower * inside >= outside:
-        return None
-    if convolution.bias is not None:
-        # The bias, a constant, becomes what downsampling makes of it.
-        gain = math.prod(float(matrix[0].sum()) for matrix in matrices)
-        convolution.bias = nn.Parameter(convolution.bias.detach() * gain)
-    convolution.dilation = tuple(dilation)
-    convolution.padding = tuple(left for left, _ in paddings)
-    convolution.padding_mode = "zeros"
-    return Frozen(spread_out, like)
-
-
-def _strides(module: Any, size: tuple[int, ...]) -> tuple[int, ...]:
-    """The nearest whole numbers."""
-    layer = module if isinstance(module, Downsampling) else module.downsample
-    if isinstance(layer, Following):
-        return layer.whole_strides
-    if isinstance(layer, SpectralPoolNd):
-        strides = [n / m for n, m in zip(size, layer.output_size(size), strict=True)]
-    else:
-        strides = list(layer.strides)
-    return tuple(max(1, round(s)) for s in strides)
-
-
-def _whole(module: Any, strides: tuple[int, ...]) -> nn.Module:
-    """The same layer with a whole stride."""
-    if isinstance(module, DiffStrideConvNd):
-        plain: nn.Module = _plain(module, strides)
-        return plain
-    base = _torch_base(module)
-    if base is None:
-        return Subsample(strides)
-    del module.downsample
-    module.__class__ = base
-    module.stride = strides
-    converted: nn.Module = module
-    return converted
-
-
-def _plain(module: DiffStrideConvNd, stride: Any) -> Any:
-    """A convolution of torch with the weights of one of ours."""
-    make: Any = module.convolution
-    convolution = make(
-        module.weight.shape[1] * module.groups,
-        module.weight.shape[0],
-        module.kernel_size,
-        stride=stride,
-        padding=module.padding,
-        dilation=module.dilation,
-        groups=module.groups,
-        bias=module.bias is not None,
-        padding_mode=module.padding_mode,
-    )
-    convolution.weight = module.weight
-    convolution.bias = module.bias
-    return convolution.eval()
-
-
-def _channels(layer: Any) -> int:
-    if isinstance(layer, DiffStrideConvNd):
-        return layer.weight.shape[1] * layer.groups
-    return int(getattr(layer, "in_channels", 1))
-
-
-def _undownsampled(layer: Any, x: Tensor) -> Tensor:
-    """What a layer makes before its downsampling."""
-    if isinstance(layer, DiffStrideConvNd):
-        found: Tensor = _plain(layer, 1)(x)
-        return found
-    base = _torch_base(layer)
-    return x if base is None else base.forward(layer, x)
-
-
-def _torch_base(module: nn.Module) -> type[Any] | None:
-    """The class that a converted layer had before, None for one that did nothing."""
-    return next((kind for kind in type(module).__mro__ if kind in CONVERTED), None)
+        if b.is_floating_point() and b.numel():
+            a, b = a.cpu().double(), b.cpu().double()
+            same = (a == b) | (a.isnan() & b.isnan())
+            off = torch.where(same, 0.0, (a - b).abs()).max().item()
+            largest = torch.where(b.isfinite(), b, 0.0).abs().max().item()
+            off = off / max(largest, 1e-6)
+            worst = max(worst, math.inf if math.isnan(off) else off)
+    return worst

@@ -65,7 +65,8 @@ def find_pairs(
     def convolved(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         calls[module] += 1
         uses.inside += 1  # asking for a shape here is no use of the network's
-        made[id(output)] = (module, tuple(first_input(args, kwargs).shape[2:]), output)
+        size = tuple(first_input(args, kwargs).shape[-len(module.kernel_size) :])  # type: ignore[arg-type]
+        made[id(output)] = (module, size, output)
         uses.inside -= 1
         uses.numbers[id(output)] = 0  # what was counted was another tensor, which is gone
 
@@ -83,10 +84,10 @@ def find_pairs(
         for module in model.modules()
         if type(module) in CONVOLUTIONS
         and set(module.stride) == {1}  # type: ignore[arg-type]
-        and not _has_hooks(module)
+        and not has_hooks(module)
     ]
     for layer in layers:
-        if not _has_hooks(layer):
+        if not has_hooks(layer):
             hooks += [
                 layer.register_forward_pre_hook(enter, with_kwargs=True),
                 layer.register_forward_hook(leave),
@@ -107,6 +108,6 @@ def find_pairs(
     return pairs
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Whether something happens around a module that is no part of it."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
