@@ -10,7 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from diffstride import convert, export_onnx, models, parameter_groups
+from diffstride import (
+    DiffStride1d,
+    DiffStride2d,
+    SpectralPool1d,
+    convert,
+    export_onnx,
+    models,
+    parameter_groups,
+)
+from diffstride.layers import blocks
 from diffstride.tools import export
 from tests.tools.test_convert import MODELS, example, tensor
 
@@ -90,3 +99,40 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"needs onnxruntime: pip install 'diffstride\[export\]'"):
         export_onnx(nn.Conv2d(3, 4, 3), tmp_path / "model.onnx", (3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [
+        (DiffStride1d(4.0), (16000,)),
+        (DiffStride1d(4.003), (16000,)),
+        (DiffStride1d(4.0), (16001,)),
+        (DiffStride1d(4.0), (44100,)),
+        (SpectralPool1d(3.97), (8192,)),
+        (DiffStride2d((2.2, 4.0)), (64, 1000)),
+        (DiffStride2d(4.0), (2000, 24)),
+        (DiffStride2d(1.4), (21, 700)),
+    ],
+    ids=str,
+)
+def test_long_axes_are_small_files_of_products(layer, size, tmp_path):
+    path = export_onnx(layer, tmp_path / "long.onnx", (3, *size))
+    assert path.stat().st_size < 5e6
+    # Nothing but products, and what moves numbers in memory.
+    moves = {"Reshape", "Transpose", "Gather", "Concat", "Shape", "Slice", "Squeeze"}
+    assert operations(path) <= {"MatMul", "Gemm", *moves}
+    x = torch.randn(2, 3, *size)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = torch.from_numpy(session.run(None, {"input": x.numpy()})[0])
+    with torch.no_grad():
+        expected = layer.eval()(x)
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(export, "LARGEST_BYTES", 10_000)
+    layers = nn.Sequential(nn.ReLU(), DiffStride1d(4.0))
+    said = "1 adds 1 MB to the file.*4001 samples that becomes 1008.*a layer with size_multiple=108"
+    with pytest.warns(UserWarning, match=said):
+        export_onnx(layers, tmp_path / "long.onnx", (1, 4001))

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.blocks import LARGEST_BYTES, BlockProducts
+from diffstride.layers.frozen import Frozen
+from diffstride.tools.freezable import check_freezable
 from diffstride.tools.freeze import freeze
 
 
@@ -28,6 +31,8 @@ def export_onnx(
 ) -> Path:
     """Freeze a network and write it as ONNX, by matrix products alone.
 
+    Few runtimes have an FFT, and theirs is slow: long axes are done by products of small matrices,
+    whose constants stay under 5 MB for an axis of up to some ten thousands of samples.
     The file is run with onnxruntime and compared with the model before it gets its name: one that
     is there is right.
 
@@ -52,12 +57,17 @@ def export_onnx(
             f"writing ONNX needs {error.name}: pip install 'diffstride[export]'"
         ) from error
 
+    check_freezable(model)
     learned = (DiffStrideNd, DiffStrideConvNd, SpectralPoolNd)
     if any(isinstance(module, learned) for module in model.modules()):
         frozen = freeze(model, input_size)
     else:
         frozen = copy.deepcopy(model).eval()
     frozen = frozen.cpu().float()  # which is what runs anywhere
+    for module in frozen.modules():
+        if isinstance(module, Frozen):
+            module.replace_fft()
+    _warn_of_large_axes(frozen)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.rand(n, *input_size, generator=generator) for n in (2, 1, 3)]
     if not dynamic_batch:
@@ -78,6 +88,22 @@ def export_onnx(
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def _warn_of_large_axes(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, BlockProducts):
+            nbytes = sum(constants.nbytes for constants in module.buffers())
+            if nbytes > LARGEST_BYTES:
+                size, kept = module.before.size, module.after.size
+                blocks = module.before.number
+                warnings.warn(
+                    f"{name.rpartition('.')[0] or 'the model'} adds {nbytes / 1e6:.0f} MB to the "
+                    f"file: without an FFT, an axis of {size} samples that becomes {kept} needs "
+                    f"many constants. They are fewer for shorter inputs, for an input size that "
+                    f"is a multiple of {blocks}, and for a layer with size_multiple={blocks}",
+                    stacklevel=3,
+                )
 
 
 def _export(model: nn.Module, x: Tensor, dynamic_batch: bool) -> Any:

@@ -121,8 +121,12 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
     """A network, which is changed, whose weights are no longer computed from others."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):
-            for name in list(module.parametrizations):  # type: ignore[arg-type]
-                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+            values = {name: getattr(module, name).detach() for name in module.parametrizations}  # type: ignore[union-attr]
+            # Not remove_parametrizations, which changes the class: copies have it in common.
+            module.__class__ = parametrize.type_before_parametrizations(module)
+            del module.parametrizations
+            for name, value in values.items():
+                setattr(module, name, nn.Parameter(value))
     return model
 
 

@@ -26,8 +26,11 @@ def with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
     try:
         with torch.no_grad():
             plain(example)
-    except RuntimeError as error:
-        raise ValueError(f"with whole strides the network does not fit: {error}") from error
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"with whole strides the network does not fit: {error}. Branches that meet must shrink "
+            f"by the same whole number, and a convolution is one of torch now, called as such"
+        ) from error
     return plain
 
 
