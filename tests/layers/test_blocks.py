@@ -29,7 +29,7 @@ def test_any_size_is_resampled_as_by_fft(size, kept):
     # However many blocks there are, and wherever the axis is.
     for blocks in {choose_blocks(size, kept), max(1, kept // 40), math.gcd(size, 6), 7}:
         layer = BlockProducts(size, kept, weights, blocks)
-        close = {"rtol": 0, "atol": 1e-7 * max(1.0, float(expected.abs().max()))}
+        close = {"rtol": 0, "atol": 3e-7 * max(1.0, float(expected.abs().max()))}
         torch.testing.assert_close(layer(x, dim=-2), expected, **close)
         torch.testing.assert_close(layer(x.mT, dim=-1).mT, expected, **close)
         torch.testing.assert_close(layer(x[0].contiguous(), dim=0), expected[0], **close)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 # What the sums of products leave out. It is less than float32 rounds.
-PRECISION = 1e-8
+PRECISION = 1e-7
 # How large the constants of one axis may be, if there is a way.
 LARGEST_BYTES = 4_500_000
 
@@ -71,7 +71,7 @@ def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
     """Multiply-accumulates of one map, and the bytes of the constants in float32. About."""
     before, after = Blocks(size, blocks), Blocks(kept, blocks)
     periods = kept / blocks
-    rank = math.ceil(periods + 8 + 3.2 * math.log(periods + 1))
+    rank = math.ceil(periods + 7 + 2.9 * math.log(periods + 1))
     half = blocks // 2 + 1
     macs = rank * blocks * (before.longest + after.longest + 4 * half) + 2 * half * rank**2
     if before.different > 1:  # all samples change places in memory first, which takes as long
@@ -174,8 +174,8 @@ def _chebyshev(places: Tensor, degree: int) -> Tensor:
 def _separate(highest: int, blocks: int) -> tuple[Tensor, Tensor]:
     """Functions u and v with cos(2πfτ) = Σ u(τ)·v(f) for even ones, and sin for odd ones.
 
-    For τ in the middle half of a period around 0 that is as long as a block, and all f from 0 to
-    the highest. Returns u as coefficients of polynomials, (2, degree, rank), and v, (2, f, rank).
+    For all τ in a block around 0, and all f from 0 to the highest. Returns u as coefficients of
+    polynomials, (2, degree, rank), and v, (2, f, rank).
     """
     phase = math.pi * highest / blocks  # of the highest frequency at the end of a block
     # Beyond the phase the coefficients fall faster than any power.
