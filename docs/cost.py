@@ -14,7 +14,17 @@ from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/cost.md"
-TABLES = ("layer", "memory", "memory_networks", "scaling", "conv", "network", "frozen", "compile")
+TABLES = (
+    "layer",
+    "memory",
+    "memory_networks",
+    "scaling",
+    "conv",
+    "network",
+    "frozen",
+    "long",
+    "compile",
+)
 
 
 def read(results, name):

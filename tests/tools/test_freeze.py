@@ -163,7 +163,6 @@ class Used(nn.Module):
 
     WAYS: ClassVar = {
         "once": lambda self, x, y: self.downsample(y),
-        "by name": lambda self, x, y: self.downsample(x=self.convolution(input=x)),
         "weight": lambda self, x, y: self.downsample(y.to(self.convolution.weight.dtype)),
         "in place": lambda self, x, y: self.downsample(y.relu_()),
         "its data": lambda self, x, y: (y.data.relu_(), self.downsample(y))[1],
@@ -184,8 +183,7 @@ class Used(nn.Module):
         self.how = how
 
     def forward(self, x):
-        y = None if self.how == "by name" else self.convolution(x)
-        return self.WAYS[self.how](self, x, y)
+        return self.WAYS[self.how](self, x, self.convolution(x))
 
 
 @pytest.mark.parametrize("how", Used.WAYS)

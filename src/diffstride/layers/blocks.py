@@ -154,8 +154,7 @@ class BlockProducts(nn.Module):
         x = self.transform @ x
         x = x.reshape(2, 2, half, rank, -1).permute(1, 2, 0, 3, 4).reshape(2, half, 2 * rank, -1)
         x = self.middle @ x
-        x = x.reshape(2, half, 2, rank, -1).permute(2, 0, 1, 3, 4).reshape(2, 2 * half, -1)
-        x = self.transform.mT @ x
+        x = self.transform.mT @ x.reshape(2, 2 * half, -1)
         x = x.reshape(2, after.number, rank, -1).transpose(0, 1)
         x = self.synthesis @ x.reshape(after.repeats, after.different, 2 * rank, -1)
         if after.different > 1:
@@ -218,7 +217,10 @@ def _transform(blocks: int) -> Tensor:
 
 
 def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Tensor:
-    """For each frequency g of the blocks, what becomes of the functions: (g, rank, rank)."""
+    """What becomes of all functions at each frequency g of the blocks, for each parity.
+
+    (parity, 1, g, functions of this parity, functions)
+    """
     f = torch.arange(-(kept // 2), kept // 2 + 1)
     weight = weights[f.abs()] / kept
     if kept % 2 == 0:  # both ends are one frequency
@@ -231,4 +233,4 @@ def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Te
         # −g is left out, and has the same to say; 0 and B/2 are their own.
         times = 1 if 2 * g % blocks == 0 else 2
         matrices.append(times * (v[mine].T * weight[mine]) @ v[mine])
-    return torch.stack(matrices)
+    return torch.stack(matrices).unflatten(1, (2, -1)).transpose(0, 1)[:, None]
