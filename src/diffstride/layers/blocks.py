@@ -233,4 +233,5 @@ def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Te
         # −g is left out, and has the same to say; 0 and B/2 are their own.
         times = 1 if 2 * g % blocks == 0 else 2
         matrices.append(times * (v[mine].T * weight[mine]) @ v[mine])
-    return torch.stack(matrices).unflatten(1, (2, -1)).transpose(0, 1)[:, None]
+    rank = v.shape[1] // 2
+    return torch.stack(matrices).reshape(-1, 2, rank, 2 * rank).transpose(0, 1)[:, None]
