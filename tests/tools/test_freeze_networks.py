@@ -1,6 +1,5 @@
 """Networks that are built in unusual ways: each is frozen and exported, or refused by name."""
 
-import copy
 import types
 
 import onnxruntime
@@ -20,6 +19,7 @@ from diffstride import (
 )
 from diffstride.layers.converted import Following
 from diffstride.layers.frozen import Frozen
+from diffstride.tools.running import copied
 
 SIZE = (4, 24, 24)
 
@@ -48,6 +48,8 @@ def parametrised(kind, make=nn.Conv2d):
     parametrise = {
         "weight_norm": parametrizations.weight_norm,
         "spectral_norm": parametrizations.spectral_norm,
+        "weight_norm by hooks": nn.utils.weight_norm,
+        "spectral_norm by hooks": nn.utils.spectral_norm,
     }[kind]
     return parametrise(make(4, 32, 3, padding=1))
 
@@ -126,6 +128,9 @@ WORKING = {
     "weight norm": lambda: network(parametrised("weight_norm")),
     "spectral norm": lambda: network(parametrised("spectral_norm")),
     "weight norm of ours": lambda: network(parametrised("weight_norm", DiffStrideConv2d)),
+    "weight norm by hooks": lambda: network(parametrised("weight_norm by hooks")),
+    "spectral norm by hooks": lambda: network(parametrised("spectral_norm by hooks")),
+    "of ours, by hooks": lambda: network(parametrised("weight_norm by hooks", DiffStrideConv2d)),
     "converted, weight norm": converted_and_parametrised,
     "tied weights": tied,
     "twice": lambda: Twice("once"),
@@ -137,6 +142,7 @@ WORKING = {
 
 
 @pytest.mark.parametrize("name", WORKING)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("training", [True, False])
 def test_unusual_networks_are_frozen_and_left_as_they_are(name, training):
     torch.manual_seed(0)
@@ -159,11 +165,12 @@ def test_unusual_networks_are_frozen_and_left_as_they_are(name, training):
     assert not own & {tensor.data_ptr() for tensor in frozen.state_dict().values()}
     x = torch.randn(3, *SIZE)
     with torch.no_grad():
-        expected = copy.deepcopy(model).eval()(x)
+        expected = copied(model).eval()(x)
         torch.testing.assert_close(frozen(x), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", WORKING)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 def test_unusual_networks_become_plain_strided_ones(name):
     model = WORKING[name]()
     if name == "by name":  # the convolution is one of torch then, which has another name for it
@@ -216,51 +223,42 @@ def only_one_example():
     return Calling(lambda s, x: s.downsample(s.convolution(x[None]))[0])
 
 
-def old_weight_norm():
-    with pytest.warns(FutureWarning, match="deprecated"):
-        return network(nn.utils.weight_norm(nn.Conv2d(4, 32, 3)))
-
-
 REFUSED = {
     "DataParallel": (
         lambda: nn.DataParallel(network()),
-        r"the model \(DataParallel\) is there to train in parallel.*inside it, model\.module$",
+        r"the model is wrapped in DataParallel: \w+ model\.module, and wrap what comes out$",
     ),
     "DistributedDataParallel": (
         distributed,
-        r"the model \(DistributedDataParallel\) is there to train in .*inside it, model\.module$",
+        r"the model is wrapped in DistributedDataParallel: \w+ model\.module, and wrap",
     ),
     "a wrapped part": (
         lambda: nn.Sequential(nn.ReLU(), nn.DataParallel(network())),
-        r"1 \(DataParallel\) is there to train in parallel: .*inside it, model\.1\.module$",
+        r"1 is wrapped in DataParallel: \w+ 1\.module, and wrap what comes out$",
     ),
     "compiled": (
         lambda: torch.compile(network()),
-        r"the model \(OptimizedModule\) is compiled: give .* model\._orig_mod, and compile the res",
+        r"the model is compiled: \w+ the network that it was made of.* model\._orig_mod is that",
     ),
     "compiled in place": (
         compiled_in_place,
-        r"0 \(Conv2d\) is compiled: give the network before compile\(\) is called",
+        r"0 is compiled: \w+ the network that it was made of, and compile what comes out",
     ),
     "lazy": (
         lambda: network(nn.LazyConv2d(8, 3)),
-        r"0 \(LazyConv2d\) has no weights yet: run the model once",
+        r"0 \(LazyConv2d\) is lazy and has no weights yet: run the model once",
     ),
     "patched with a function": (
         lambda: patched(lambda layer: lambda x: nn.Conv2d.forward(layer, x) * 2),
-        r"0 \(Conv2d\) has a forward that was set on this one object.*write a subclass",
+        r"0 \(Conv2d\) had its method forward replaced by another function.*write a subclass",
     ),
     "patched with a method": (
         lambda: patched(lambda layer: types.MethodType(lambda self, x: x, layer)),
-        r"0 \(Conv2d\) has a forward that was set on this one object.*write a subclass",
+        r"0 \(Conv2d\) had its method forward replaced by another function.*write a subclass",
     ),
     "script": (
         lambda: nn.Sequential(DiffStride2d(2.0), torch.jit.trace(nn.ReLU(), torch.rand(1))),
-        r"1 \(.*\) is a script, whose layers can't be replaced",
-    ),
-    "weight norm by hooks": (
-        old_weight_norm,
-        r"0 \(Conv2d\) has its weight computed by torch\.nn\.utils\.weight_norm, which can't be",
+        r"1 was made by torch\.jit, and its layers can't be seen from outside: give the network",
     ),
     "one example at a time": (
         only_one_example,

@@ -13,7 +13,8 @@ from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.converted import CONVERTED, Converted, Following
 from diffstride.layers.frozen import Constants, Frozen, FrozenConv, spread, work
 from diffstride.layers.responses import read_constants
-from diffstride.tools.pairs import find_pairs, first_input, has_hooks
+from diffstride.tools.pairs import find_pairs, has_hooks
+from diffstride.tools.running import first_tensor
 
 Downsampling = DiffStrideNd | SpectralPoolNd | Following
 Size = tuple[int, ...]
@@ -27,7 +28,7 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
         if not inside:
-            size = tuple(first_input(args, kwargs).shape[-_axes(module) :])
+            size = tuple(first_tensor(args, kwargs).shape[-_axes(module) :])
             if found.setdefault(module, size) != size:
                 raise ValueError(
                     f"{names[module]} is used at several sizes, {found[module]} and {size}, and "

@@ -1,6 +1,5 @@
 """Give any network learnable strides, and keep its weights."""
 
-import copy
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from diffstride.tools.conversion import ConversionReport, ConvertedSite, LeftAlo
 from diffstride.tools.cost import cost
 from diffstride.tools.meetings import Grid, Traced, trace
 from diffstride.tools.network_checks import check_copyable, check_runnable
+from diffstride.tools.running import copied
 from diffstride.tools.sites import KINDS, check_example, find_sites, left_out
 from diffstride.tools.size_checks import check_sizes
 from diffstride.tools.size_groups import find_groups
@@ -89,7 +89,7 @@ def convert(
         arguments.check_choice(kind, KINDS, "kinds")
     check_runnable(model)
     check_copyable(model)
-    converted = _copied(model)
+    converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
     check_example(example_input, sites)
     traced = trace(converted, example_input, sites)
@@ -141,18 +141,6 @@ def convert(
         record,
     )
     return converted, report
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    # Tensors that were computed, of which some modules keep one, can't be copied as they are: a
-    # copy has their values until it computes its own.
-    computed = {
-        id(value): value.detach().clone()
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
-    return copy.deepcopy(model, computed)
 
 
 def _left_alone(

@@ -1,6 +1,5 @@
 """Write a network as a file that runs anywhere."""
 
-import copy
 import logging
 import os
 import uuid
@@ -16,8 +15,9 @@ from torch.utils._pytree import tree_leaves
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
 from diffstride.layers.blocks import LARGEST_BYTES, BlockProducts
 from diffstride.layers.frozen import Frozen
-from diffstride.tools.freezable import check_freezable
 from diffstride.tools.freeze import freeze
+from diffstride.tools.network_checks import check_copyable, check_runnable
+from diffstride.tools.running import copied
 
 
 def export_onnx(
@@ -57,12 +57,13 @@ def export_onnx(
             f"writing ONNX needs {error.name}: pip install 'diffstride[export]'"
         ) from error
 
-    check_freezable(model)
+    check_runnable(model)
+    check_copyable(model, "export")
     learned = (DiffStrideNd, DiffStrideConvNd, SpectralPoolNd)
     if any(isinstance(module, learned) for module in model.modules()):
         frozen = freeze(model, input_size)
     else:
-        frozen = copy.deepcopy(model).eval()
+        frozen = copied(model).eval()
     frozen = frozen.cpu().float()  # which is what runs anywhere
     for module in frozen.modules():
         if isinstance(module, Frozen):

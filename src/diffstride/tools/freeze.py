@@ -1,16 +1,18 @@
 """Turn a trained network into a plain and fast one of constants."""
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from diffstride.tools.constants import replace_by_constants
-from diffstride.tools.freezable import check_freezable
+from diffstride.tools.network_checks import check_copyable, check_runnable
 from diffstride.tools.pairs import tensors
+from diffstride.tools.running import copied
 from diffstride.tools.whole_strides import with_whole_strides
 
 # How far outputs may be apart, relative to the largest, where both are computed in this precision.
@@ -52,8 +54,9 @@ def freeze(
     >>> freeze(model, (3, 32, 32), integer_strides=True)[1]
     Subsample(3 × 3)
     """
-    check_freezable(model)
-    unfrozen = copy.deepcopy(model).eval()
+    check_runnable(model)
+    check_copyable(model, "freeze")
+    unfrozen = copied(model).eval()
     x = _sample(unfrozen, input_size)
     found = _run_first(unfrozen, x)
     if integer_strides:
@@ -64,7 +67,7 @@ def freeze(
     # What is merged is seen in one pass; should a network do more than was seen, nothing is merged.
     cause: Exception | None = None
     for merging in (True, False):
-        frozen = _without_parametrizations(copy.deepcopy(precise))
+        frozen = _without_parametrizations(copied(precise))
         frozen = replace_by_constants(frozen, like, merging).eval()
         try:
             if _distance(_run(frozen, like), truth) <= limit:
@@ -105,7 +108,7 @@ def _more_precise(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, list[
     cause: Exception | None = None
     for dtype in LIMITS:
         try:
-            precise = copy.deepcopy(model)
+            precise = copied(model)
             precise = precise.double() if dtype == torch.float64 else precise.float()
             return precise, x.to(dtype), _run(precise, x.to(dtype))
         except Exception as error:  # whatever the network says of another precision
@@ -127,6 +130,10 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
             del module.parametrizations
             for name, value in values.items():
                 setattr(module, name, nn.Parameter(value))
+        for number, hook in list(module._forward_pre_hooks.items()):
+            if isinstance(hook, WeightNorm | SpectralNorm):  # the older way to do the same
+                hook.remove(module)
+                del module._forward_pre_hooks[number]
     return model
 
 

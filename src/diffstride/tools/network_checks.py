@@ -27,25 +27,28 @@ def check_runnable(model: nn.Module) -> None:
             )
 
 
-def check_copyable(model: nn.Module) -> None:
-    """Raise a ValueError unless layers of a network can be changed in a copy of it."""
+def check_copyable(model: nn.Module, doing: str = "convert") -> None:
+    """Raise a ValueError unless layers of a network can be changed in a copy of it.
+
+    ``doing`` is what the copy is made for, a word for what to do with another network instead.
+    """
     for name, module in model.named_modules():
         where = name or "the model"
         if isinstance(module, DataParallel | DistributedDataParallel):
             kind = type(module).__name__
             inner = f"{name}.module" if name else "model.module"
             raise ValueError(
-                f"{where} is wrapped in {kind}: convert {inner}, and wrap what comes out"
+                f"{where} is wrapped in {kind}: {doing} {inner}, and wrap what comes out"
             )
         if is_compiled(module):
             raise ValueError(
-                f"{where} is compiled: convert the network that it was made of, and compile what "
+                f"{where} is compiled: {doing} the network that it was made of, and compile what "
                 f"comes out (of torch.compile(model), model._orig_mod is that network)"
             )
         if "forward" in vars(module):
             raise ValueError(
                 f"{where} ({type(module).__name__}) had its method forward replaced by another "
-                f"function, which a copy would share with the original: convert the network "
+                f"function, which a copy would share with the original: {doing} the network "
                 f"before that, or write a subclass with a forward of its own"
             )
 

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from diffstride.tools.running import first_tensor
+
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -43,11 +45,6 @@ def tensors(values: Any) -> list[Tensor]:
     return found
 
 
-def first_input(args: Any, kwargs: Any) -> Any:
-    """What a module was called with, by name or not."""
-    return args[0] if args else next(iter(kwargs.values()))
-
-
 def find_pairs(
     model: nn.Module, example: Tensor, layers: Collection[nn.Module]
 ) -> dict[nn.Module, tuple[nn.Module, tuple[int, ...]]]:
@@ -65,13 +62,13 @@ def find_pairs(
     def convolved(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         calls[module] += 1
         uses.inside += 1  # asking for a shape here is no use of the network's
-        size = tuple(first_input(args, kwargs).shape[-len(module.kernel_size) :])  # type: ignore[arg-type]
+        size = tuple(first_tensor(args, kwargs).shape[-len(module.kernel_size) :])  # type: ignore[arg-type]
         made[id(output)] = (module, size, output)
         uses.inside -= 1
         uses.numbers[id(output)] = 0  # what was counted was another tensor, which is gone
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        number = id(first_input(args, kwargs))
+        number = id(first_tensor(args, kwargs))
         if number in made:
             followed.append((number, module))
         uses.inside += 1

@@ -1,5 +1,6 @@
 """Run a network once to see what happens in it, and leave it exactly as it was."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -39,6 +40,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or module._compiled_call_impl is not None
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a network, also of one that keeps tensors which it computed."""
+    # Tensors that were computed, of which some modules keep one, can't be copied as they are: a
+    # copy has their values until it computes its own.
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(model, computed)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.layers import DiffStrideConvNd, SpectralPoolNd
-from diffstride.layers.converted import CONVERTED, Following
+from diffstride.layers.converted import Following, torch_class
 from diffstride.layers.frozen import Subsample
 from diffstride.tools.constants import (
     Downsampling,
@@ -51,9 +51,8 @@ def _whole(module: Any, strides: tuple[int, ...]) -> nn.Module:
     if isinstance(module, DiffStrideConvNd):
         plain: nn.Module = plain_convolution(module, strides)
         return plain
-    # The class that a converted layer had before; one that did nothing had none.
-    base = next((kind for kind in type(module).__mro__ if kind in CONVERTED), None)
-    if base is None:
+    base: Any = torch_class(module)
+    if base is None:  # a layer of ours, or one in the place of a pooling
         return Subsample(strides)
     del module.downsample
     module.__class__ = base
