@@ -130,6 +130,6 @@ def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "LARGEST_BYTES", 10_000)
     monkeypatch.setattr(export, "LARGEST_BYTES", 10_000)
     layers = nn.Sequential(nn.ReLU(), DiffStride1d(4.0))
-    said = "1 adds 1 MB to the file.*4001 samples that becomes 1008.*a layer with size_multiple=108"
+    said = "1 adds 1 MB to the file.*4001 samples that becomes 1008.*a layer with size_multiple=112"
     with pytest.warns(UserWarning, match=said):
         export_onnx(layers, tmp_path / "long.onnx", (1, 4001))
