@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from diffstride.experiments import recipes
-from diffstride.experiments.recipes import RECIPES
+import diffstride
+from diffstride import interruption
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -24,8 +24,19 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride predict MODEL FILES...   classify images or recordings; MODEL is a run or exported
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
+`diffstride --version` tells the version.
 """
 
+# Which extra has a module that training, data or reports need; the library needs torch alone.
+EXTRAS = {
+    "train": ("lightning", "rich", "tensorboard", "tomli", "tyro"),
+    "data": ("PIL", "datasets", "sklearn", "tqdm"),
+    "audio": ("soundfile", "soxr"),
+    "sweep": ("ray",),
+    "report": ("jinja2", "matplotlib", "numpy", "yaml"),
+    "share": ("safetensors",),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
+}
 BEST = "of the epoch that was best on the test data, instead of the last"
 
 
@@ -48,29 +59,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(DESCRIPTION, end="")
         return 0 if words else 2
+    if words[0] == "--version":
+        print(f"diffstride {diffstride.__version__}")
+        return 0
     if words[0] not in commands:
         print(f"diffstride: no command {words[0]!r}: {', '.join(commands)}", file=sys.stderr)
         return 2
     try:
         return commands[words[0]](words[1:])
     except KeyboardInterrupt:
-        trained = words[0] in ("train", "resume")
-        advice = ": diffstride resume RUN goes on from the last epoch" if trained else ""
-        print(f"\ninterrupted{advice}", file=sys.stderr)
-        return 1
+        return interruption.say(words)
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stdout = Path(os.devnull).open("w")
         return 0
     except Exception as error:
         if debug:
             raise
-        print(f"diffstride: {error}", file=sys.stderr)
-        if not isinstance(error, ValueError | OSError | ImportError):
+        if interruption.received():
+            return interruption.say(words)
+        print(f"diffstride: {_missing(error, words[0]) or error}", file=sys.stderr)
+        if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
             print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
         return 1
 
 
+def _missing(error: Exception, command: str) -> str | None:
+    """How to install what a command needs, if that is what is wrong."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            # Training, and what reads a run, needs all that `train` has.
+            wanted = "report" if command in ("table", "report") else "train"
+            wanted = extra if extra in ("audio", "sweep", "export") else wanted
+            return f"`{command}` needs {module}: pip install 'diffstride[{wanted}]'"
+    return None
+
+
 def train(words: list[str]) -> int:
+    from diffstride.experiments import recipes
+    from diffstride.experiments.recipes import RECIPES
+
     if words and words[0] == "--list":
         width = max(map(len, RECIPES))
         for name, listed in RECIPES.items():
@@ -90,6 +118,7 @@ def train(words: list[str]) -> int:
         return 2
     recipe, config = found
     config = recipes.override(config, words[1:], f"diffstride train {words[0]}")
+    recipes.check_place(config, words[0], words[1:])
     from diffstride.experiments import train as commands
 
     run = commands.train(config, recipe)

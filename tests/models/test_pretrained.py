@@ -2,6 +2,7 @@
 
 import builtins
 import copy
+import hashlib
 import json
 import sys
 from fractions import Fraction
@@ -15,6 +16,8 @@ from torch import nn
 
 from diffstride import convert, freeze, models
 from diffstride.layers import DiffStrideNd
+from diffstride.models.pretrained import read_config
+from tests.damage import damages
 
 OTHER_KINDS = ("spectral", "strided", "max")
 
@@ -208,10 +211,19 @@ def damaged(name, content):
     return damage
 
 
+def resealed(folder, **changes):
+    """With digests of what is there, as if it had been saved so."""
+    told = json.loads((folder / "config.json").read_text()) | changes
+    weights = (folder / "model.safetensors").read_bytes()
+    told = {**told, "weights_sha256": hashlib.sha256(weights).hexdigest()}
+    del told["sha256"]
+    told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    (folder / "config.json").write_text(json.dumps(told))
+
+
 def edited(**changes):
     def damage(folder):
-        told = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**told, **changes}))
+        resealed(folder, **changes)
 
     return damage
 
@@ -219,6 +231,15 @@ def edited(**changes):
 def replaced(**options):
     def damage(folder):
         safetensors.torch.save_model(small(**options), str(folder / "model.safetensors"))
+        resealed(folder)
+
+    return damage
+
+
+def rewritten(content):
+    def damage(folder):
+        damaged(WEIGHTS, content)(folder)
+        resealed(folder)
 
     return damage
 
@@ -235,13 +256,13 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
         (damaged(CONFIG, lambda text: b"\xff" + text), ValueError, "can't be read as JSON"),
         (damaged(CONFIG, lambda text: b"[]"), ValueError, "is not of diffstride"),
         (damaged(CONFIG, lambda text: b'{"model_type": "a"}'), ValueError, "is not of diffstride"),
-        (edited(version=2), ValueError, "has version 2, and this diffstride reads version 1"),
+        (edited(version=1), ValueError, "has version 1, and this diffstride reads version 2"),
         (edited(model=[]), ValueError, "must have a model, arguments"),
         (edited(model={"name": "resnet19", "num_classes": 2}), ValueError, "got 'resnet19'"),
         (edited(model={"nam": "resnet18"}), ValueError, "can't be made: .*nam"),
-        (damaged(WEIGHTS, lambda x: b""), ValueError, "can't be read as safetensors"),
-        (damaged(WEIGHTS, lambda x: x[:-1]), ValueError, "can't be read as safetensors"),
-        (damaged(WEIGHTS, lambda x: b"x" * len(x)), ValueError, "can't be read as safetensors"),
+        (rewritten(lambda x: b""), ValueError, "can't be read as safetensors"),
+        (rewritten(lambda x: x[:-1]), ValueError, "can't be read as safetensors"),
+        (rewritten(lambda x: b"x" * len(x)), ValueError, "can't be read as safetensors"),
         (
             replaced(num_classes=6),
             ValueError,
@@ -266,6 +287,28 @@ def test_what_is_wrong_with_a_folder_is_said(damage, error, message, tmp_path):
     with pytest.raises(error, match=message) as raised:
         models.from_pretrained(tmp_path)
     assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_no_damage_is_accepted(name, tmp_path):
+    model = small()
+    models.save_pretrained(model, tmp_path, {"classes": ["ant", "bee"]})
+    told = read_config(tmp_path)
+    for kind, content in damages((tmp_path / name).read_bytes(), 300):
+        (tmp_path / name).write_bytes(content)
+        if name == CONFIG and is_json(content, told):
+            continue  # the same, in other letters
+        with pytest.raises(
+            ValueError, match=f"{name} (was damaged|can't be|is not of|has version)"
+        ):
+            print(kind, models.from_pretrained(tmp_path))
+
+
+def is_json(content, expected):
+    try:
+        return json.loads(content) == expected
+    except ValueError:
+        return False
 
 
 def test_no_folder_at_all(tmp_path):

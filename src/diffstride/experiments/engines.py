@@ -4,7 +4,6 @@ An engine takes jobs and yields their names as they end, each with None or what 
 None alone now and then so that whoever looks on can be told how far it is.
 """
 
-import fcntl
 import os
 import queue
 import shlex
@@ -18,7 +17,9 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from diffstride.training.runs import Run, read_rows
+from diffstride.files import lock
+from diffstride.files.reading import read_rows
+from diffstride.training.runs import Run
 
 Event = tuple[str, str | None] | None
 
@@ -46,7 +47,7 @@ class Job(NamedTuple):
 def epochs_done(folder: Path) -> int:
     """How many epochs of a run are written down; 0 if there is no run."""
     try:
-        return int(read_rows(folder / "metrics.csv")[-1]["epoch"])
+        return int(read_rows(folder / "metrics.csv", "epoch")[-1]["epoch"])
     except (OSError, LookupError, ValueError):
         return 0
 
@@ -68,30 +69,35 @@ def carry_out(
 ) -> str | None:
     """Train a run to its end, from wherever it is, in a process of its own.
 
-    One that fails is tried again once. Its log is locked as long as it lives: whoever comes while
-    a process of an earlier sweep still trains waits for it instead of training the same folder.
+    One that fails is tried again once. Whoever comes while another process still trains the run,
+    started by a sweep before for one, waits for it.
 
     Returns:
         None, or the last line of what went wrong.
     """
     stop = stop or threading.Event()
+    error = None
     with Path(job.log).open("a") as log:
-        while not _locked(log):
-            if stop.wait(TICK):
-                return STOPPED
-        error = None
         for _ in range(ATTEMPTS):
+            while lock.holder(Path(job.folder)) is not None:
+                if stop.wait(TICK):
+                    return STOPPED
             if finished(Path(job.folder), job.epochs):
                 return None
-            began = (Path(job.folder) / "config.yaml").exists()
-            words = ["resume", job.folder] if began else ["train", job.config, "--name", job.name]
-            code = _process(words, job, log, threads, variables or {}, stop)
+            code = _process(_words(job), job, log, threads, variables or {}, stop)
             if stop.is_set():
                 return STOPPED
             if code == 0:
                 return None
             error = _last_line(Path(job.log)) if code > 0 else f"killed by signal {-code}"
     return error
+
+
+def _words(job: Job) -> list[str]:
+    """The command that brings a run on, from wherever it is."""
+    if (Path(job.folder) / "config.yaml").exists():
+        return ["resume", job.folder]
+    return ["train", job.config, "--name", job.name, "--out", str(Path(job.folder).parent)]
 
 
 def _process(
@@ -128,15 +134,6 @@ def _process(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _locked(log: IO[str]) -> bool:
-    """Lock a log; the processes that write to it share the lock and keep it when this one dies."""
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _last_line(log: Path) -> str:

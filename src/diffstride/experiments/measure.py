@@ -18,7 +18,9 @@ from torch.utils._pytree import tree_leaves
 from diffstride.experiments.plan import Plan, with_model
 from diffstride.experiments.prepare import build
 from diffstride.experiments.tables import COST_ROWS, PAPER, TABLES
-from diffstride.training.runs import RunError, environment, write
+from diffstride.files.reading import read_json
+from diffstride.files.writing import write
+from diffstride.training.runs import RunError, environment
 
 ROUNDS = 7
 
@@ -36,7 +38,7 @@ def measure(plan: Plan, folder: Path) -> None:
     settings = {"batches": config.data.batch_size, "model": asdict(config.model)}
     settings = json.loads(json.dumps(settings))  # tuples to lists
     if path.exists():
-        if json.loads(path.read_text("utf-8")).get("settings") != settings:
+        if read_json(path).get("settings") != settings:
             raise RunError(
                 f"{path} was measured with other settings: remove it, or choose another --out"
             )

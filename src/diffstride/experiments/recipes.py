@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 from diffstride.training import runs
@@ -145,6 +145,25 @@ def find(name: str) -> tuple[str, Config] | None:
     if not path.is_file():
         return None
     return path.resolve().parent.name, replace(runs.load(path), name=None)
+
+
+def check_place(config: Config, name: str, words: Sequence[str]) -> None:
+    """Raise a ValueError if a file, and nobody at the command line, wants to write elsewhere.
+
+    Args:
+        config: with what the command line said.
+        name: of the recipe, or the path of the file.
+        words: of the command line.
+    """
+    if name in RECIPES or any(word.partition("=")[0] == "--out" for word in words):
+        return
+    place = Path(config.out)
+    anchored = place.is_absolute() or PureWindowsPath(config.out).anchor
+    if anchored or ".." in place.parts or config.out.startswith("~"):
+        raise ValueError(
+            f"{name} would write its run into {config.out!r}, outside of this folder: if you want "
+            f"that, say so with --out {config.out}; --out runs is the usual place"
+        )
 
 
 def override(config: Config, words: Sequence[str], program: str) -> Config:

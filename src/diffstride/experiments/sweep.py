@@ -15,8 +15,10 @@ from diffstride.experiments.engines import Job, epochs_done, finished
 from diffstride.experiments.plan import Plan, Planned, flat
 from diffstride.experiments.tables import PAPER, TABLES
 from diffstride.experiments.watch import Watch
+from diffstride.files.reading import DamagedFile, read_json
+from diffstride.files.writing import write
 from diffstride.training.config import Config
-from diffstride.training.runs import RunError, dump, load, write
+from diffstride.training.runs import RunError, dump, load
 
 DESCRIPTION = """All runs of a table, each in a process of its own.
 
@@ -214,11 +216,9 @@ def merged(folder: Path, plan: Plan) -> dict[str, Any] | None:
     if not path.exists():
         return new
     try:
-        old = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} can't be read ({error}): remove it, and the same command writes it again"
-        ) from error
+        old = read_json(path, "table", "scale", "seeds", "rows", "columns", "column_titles", "runs")
+    except DamagedFile as error:
+        raise DamagedFile(f"{error}: remove it, and the same command writes it again") from error
     try:
         for name in ("table", "scale"):
             if old[name] != new[name]:
@@ -233,15 +233,17 @@ def merged(folder: Path, plan: Plan) -> dict[str, Any] | None:
         new["column_titles"] = old["column_titles"] | new["column_titles"]
         new["runs"] = list(runs.values())
     except (LookupError, TypeError) as error:
-        raise ValueError(f"{path} can't be read: {error!r}") from error
+        raise DamagedFile(
+            f"{path} can't be read ({error!r}): remove it, and the same command writes it again"
+        ) from error
     return None if old == json.loads(json.dumps(new)) else new
 
 
 def check_size(folder: Path, size: Sequence[int] | None) -> None:
     """Raise a ValueError if a run has examples of another size than budgets were computed for."""
     try:
-        found = json.loads((folder / "data.json").read_text())["size"]
-    except (OSError, LookupError, ValueError):
+        found = read_json(folder / "data.json", "size")["size"]
+    except FileNotFoundError:
         return
     if size is not None and list(size) != found:
         other = f", or --data.image_size {size[-1]}" if size[0] == found[0] else ""

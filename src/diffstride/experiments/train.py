@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-import pickle
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,41 +19,92 @@ from torch import nn
 
 from diffstride.experiments.examples import choose
 from diffstride.experiments.prepare import Prepared, build, prepare
+from diffstride.files.lock import locked
+from diffstride.files.reading import read_rows
+from diffstride.files.writing import remove_parts
 from diffstride.tools import StrideTable, stride_table
-from diffstride.training.callbacks import Checkpoints, Metrics, Progress, StrideMonitor
+from diffstride.training.callbacks import (
+    Checkpoints,
+    Metrics,
+    Progress,
+    StrideMonitor,
+    exploded,
+)
+from diffstride.training.checkpoints import SealedCheckpoints, newest_checkpoint, read_checkpoint
 from diffstride.training.config import Config
-from diffstride.training.runs import Run, RunError, read_rows
+from diffstride.training.runs import Run, RunError
 
 
 def train(config: Config, recipe: str) -> Run:
-    """Make a run and train it to its end."""
-    # All before the folder: what is wrong with data or settings leaves none.
-    prepared = prepare(config)
-    prepared.module.keep_budget()
+    """Make a run and train it to its end.
+
+    If it fails before an epoch is finished, no folder is left.
+
+    Raises:
+        ValueError: if there is a run of this name already, or another process makes one.
+    """
+    config.check()
     run = Run.of(config, recipe)
-    trainer = _trainer(run, config, prepared)
-    if is_first_process():
-        Run.create(config, recipe, prepared.facts, choose(prepared))
-    _fit(trainer, prepared, checkpoint=None)
+    with _alone(run), _nothing_left(run):
+        if is_first_process():
+            run.check_new()
+        prepared = prepare(config)
+        prepared.module.keep_budget()
+        trainer = _trainer(run, config, prepared)
+        if is_first_process():
+            Run.create(config, recipe, prepared.facts, choose(prepared))
+        _fit(trainer, prepared, checkpoint=None)
     return run
 
 
 def resume(folder: str | Path) -> Run:
-    """Continue a run from its last whole checkpoint."""
+    """Continue a run from its last whole checkpoint.
+
+    Raises:
+        ValueError: if another process trains it, or it can't be continued.
+    """
     run = Run.open(folder)
-    config = run.config
-    known = run.data
-    checkpoint = newest_checkpoint(run)
-    prepared = prepare(config, known)
-    prepared.module.keep_budget()
-    for name in ("size", "train", "test"):
-        then, now = known.get(name), json.loads(json.dumps(prepared.facts[name]))
-        if then != now:
-            raise RunError(
-                f"{run.folder} was trained on other data: {name} was {then} and is {now} now"
-            )
-    _fit(_trainer(run, config, prepared), prepared, checkpoint)
+    with _alone(run):
+        config = run.config
+        known = run.data
+        newest = newest_checkpoint(run)
+        prepared = prepare(config, known)
+        prepared.module.keep_budget()
+        for name in ("size", "train", "test"):
+            then, now = known.get(name), json.loads(json.dumps(prepared.facts[name]))
+            if then != now:
+                raise RunError(
+                    f"{run.folder} was trained on other data: {name} was {then} and is {now} now"
+                )
+        _fit(_trainer(run, config, prepared), prepared, newest[0] if newest else None)
     return run
+
+
+@contextmanager
+def _alone(run: Run) -> Iterator[None]:
+    """While no other process writes the folder of a run; those that share its training don't."""
+    if not is_first_process():
+        yield
+        return
+    with locked(run.folder):
+        remove_parts(run.folder)
+        yield
+
+
+@contextmanager
+def _nothing_left(run: Run) -> Iterator[None]:
+    """The folder as it was before, if training fails before it has finished an epoch."""
+    if not is_first_process():
+        yield
+        return
+    before = set(run.folder.iterdir())
+    try:
+        yield
+    except Exception:
+        if not run.checkpoint_files():
+            for path in set(run.folder.iterdir()) - before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
 
 
 def is_first_process() -> bool:
@@ -90,7 +141,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
             num_sanity_val_steps=0,
             deterministic=True,
             use_distributed_sampler=False,  # batches know their part
-            plugins=slurm,
+            plugins=[plugin for plugin in (slurm, SealedCheckpoints()) if plugin is not None],
         )
 
 
@@ -110,6 +161,13 @@ def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
         except SystemExit as stop:
             # How Lightning ends after Ctrl-C, without a word.
             raise KeyboardInterrupt from stop
+        except FloatingPointError:
+            raise
+        except Exception as error:
+            # Strides that are no numbers any more fail in ways of their own.
+            if all(bool(x.isfinite().all()) for x in prepared.module.parameters()):
+                raise
+            raise exploded("weights or strides became infinite", trainer) from error
 
 
 @contextmanager
@@ -126,47 +184,16 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def newest_checkpoint(run: Run) -> Path | None:
-    """The last checkpoint that can be read; what can't be is said, and left alone.
-
-    Raises:
-        RunError: if there are some, and none can be read.
-    """
-    files = run.checkpoint_files()
-    for path in files:
-        try:
-            read_checkpoint(path)
-        except RunError as error:
-            print(f"{error}: trying the one before", flush=True)
-            continue
-        return path
-    if files:
-        raise RunError(f"{run.folder}: none of its {len(files)} checkpoints can be read")
-    return None
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint, of which nothing is executed.
-
-    Raises:
-        RunError: if it is damaged, or holds more than numbers.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or "state_dict" not in state:
-            raise ValueError("it holds no state")
-    except (OSError, ValueError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunError(f"{path} can't be read ({first})") from error
-    return state
-
-
 def newest_weights(run: Run, best: bool) -> dict[str, Any]:
     """Of the last epoch of a run, or of its best one."""
-    path = run.best_file if best else newest_checkpoint(run)
-    if path is None or not path.exists():
+    if best:
+        state = read_checkpoint(run.best_file) if run.best_file.exists() else None
+    else:
+        newest = newest_checkpoint(run)
+        state = newest[1] if newest else None
+    if state is None:
         raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
-    weights: dict[str, Any] = read_checkpoint(path)["state_dict"]
+    weights: dict[str, Any] = state["state_dict"]
     return weights
 
 
@@ -215,9 +242,9 @@ def table(folder: str | Path, best: bool = False) -> StrideTable:
 def summary(folder: str | Path) -> list[str]:
     """The last accuracy of a run, and what it learned."""
     run = Run.open(folder)
-    last = read_rows(run.folder / "metrics.csv")[-1]
+    last = read_rows(run.folder / "metrics.csv", "epoch", "test_accuracy", "mmacs")[-1]
     lines = [f"test accuracy {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
-    if skipped := run.data["skipped"]:
+    if skipped := run.data.get("skipped"):
         lines.append(f"{len(skipped)} files could not be read and were left out: data.json")
     if run.config.model.downsampling in ("diffstride", "spectral"):
         found = table(folder)

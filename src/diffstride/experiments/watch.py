@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from diffstride.experiments.engines import epochs_done, finished
-from diffstride.training.runs import read_rows
+from diffstride.files.reading import read_rows
 
 PAUSE = 2.0  # seconds between two looks at the folders
 
@@ -78,7 +78,8 @@ class Watch:
     def accuracy(self, name: str) -> float:
         """Of the last epoch of a run."""
         try:
-            return float(read_rows(self.folder / name / "metrics.csv")[-1]["test_accuracy"])
+            rows = read_rows(self.folder / name / "metrics.csv", "test_accuracy")
+            return float(rows[-1]["test_accuracy"])
         except (OSError, LookupError, ValueError):
             return float("nan")
 

@@ -1,5 +1,6 @@
 """Networks as folders to keep and to share: their weights, and how to build them; no pickle."""
 
+import hashlib
 import json
 import os
 import uuid
@@ -14,7 +15,7 @@ from diffstride.models import huggingface
 from diffstride.models.registry import create
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-FORMAT = 1
+FORMAT = 2
 """Of config.json; a higher one is of a later version of this library."""
 
 
@@ -39,20 +40,22 @@ def save_pretrained(
     """
     torch_files = _safetensors()
     model = getattr(model, "_orig_mod", model)  # of a compiled one, whose names are others
-    content = {
+    content: dict[str, Any] = {
         "format": "diffstride",
         "version": FORMAT,
         "model": _arguments(model),
         "metadata": dict(metadata or {}),
     }
-    text = json.dumps(content, indent=1) + "\n"
+    _canonical(content)  # before anything is made: what JSON has not is an error
     path = Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     # Names that nobody else has, and all written before anything that is there is touched.
     parts = {name: path / f".{name}.{uuid.uuid4().hex}.part" for name in (WEIGHTS, CONFIG)}
     try:
         torch_files.save_model(model, str(parts[WEIGHTS]))
-        parts[CONFIG].write_text(text)
+        content["weights_sha256"] = _digest(parts[WEIGHTS].read_bytes())
+        content["sha256"] = _digest(_canonical(content))
+        parts[CONFIG].write_text(json.dumps(content, indent=1) + "\n")
         # safetensors makes files for their owner alone, and this one is to be shared.
         parts[WEIGHTS].chmod(parts[CONFIG].stat().st_mode)
         for part in parts.values():
@@ -98,7 +101,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
         if model is not None:
             raise ValueError(f"{folder} says itself how its network is built: leave out model=")
         return huggingface.load_converted(folder, config)
-    arguments = read_config(folder)["model"]
+    config = read_config(folder)
+    arguments = config["model"]
     path = Path(folder).expanduser() / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no {WEIGHTS}: it was not saved whole, or not copied")
@@ -107,7 +111,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
             f"{folder} has a network that diffstride.models.create did not make, or that was "
             f"changed since: build it as it was when it was saved, and give it as model="
         )
-    weights = _read(path)
+    weights = _read(path, config["weights_sha256"])
     made = _without_values(arguments, folder) if model is None else model
     _check(weights, made, path)
     # What has no values takes those of the file, with the precision that they have there.
@@ -131,6 +135,11 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(
             f"{path} has version {version!r}, and this diffstride reads version {FORMAT}"
         )
+    told = {name: value for name, value in found.items() if name != "sha256"}
+    if found.get("sha256") != _digest(_canonical(told)):
+        raise ValueError(
+            f"{path} was damaged or changed since it was saved: its digest is of something else"
+        )
     if not isinstance(arguments, dict | None) or not isinstance(metadata, dict):
         raise ValueError(f"{path} must have a model, arguments of create or null, and metadata")
     return found
@@ -146,24 +155,37 @@ def _read_json(folder: str | os.PathLike[str]) -> Any:
             f"{folder} has no {CONFIG}: no network was saved in it, or half of one"
         )
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} can't be read as JSON: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path, digest: str) -> dict[str, Tensor]:
     """All weights of a file by name; those that are one have one tensor."""
-    import safetensors
+    import safetensors.torch
 
+    content = path.read_bytes()  # once: what is read is what was checked
+    if _digest(content) != digest:
+        raise ValueError(
+            f"{path} was damaged or changed since it was saved: {CONFIG} has the digest of others"
+        )
     try:
-        with safetensors.safe_open(str(path), "pt") as file:
-            # Copies: the file may change under tensors that are mapped from it.
-            weights = {name: file.get_tensor(name).clone() for name in file.keys()}
-            others = file.metadata() or {}
+        weights = safetensors.torch.load(content)
+        length = int.from_bytes(content[:8], "little")
+        others = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} can't be read as safetensors: {error}") from error
     # Of several names for one weight, a file has the one, and a note on the others.
     return weights | {name: weights[kept] for name, kept in others.items() if kept in weights}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    """The same bytes for the same JSON, however it was written."""
+    return json.dumps(content, sort_keys=True).encode()
 
 
 def _check(weights: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:

@@ -1,10 +1,12 @@
 """Figures of a run, from the tables in its folder."""
 
-import json
+import io
 from pathlib import Path
 from typing import Any
 
-from diffstride.reports.table import cutoff, rows
+from diffstride.files.reading import read_json, read_rows
+from diffstride.files.writing import write
+from diffstride.reports.table import cutoff, read_strides
 
 AXIS_NAMES = {1: ("",), 2: ("vertical", "horizontal"), 3: ("depth", "vertical", "horizontal")}
 UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
@@ -17,7 +19,7 @@ def draw_run(folder: Path) -> Path | None:
 
     Returns None for a run without learnable strides: there is nothing to draw.
     """
-    strides = rows(folder / "strides.csv")
+    strides = read_strides(folder)
     if not strides:
         return None
     from matplotlib import colormaps
@@ -25,7 +27,7 @@ def draw_run(folder: Path) -> Path | None:
 
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
-    facts = json.loads((folder / "data.json").read_text())
+    facts = read_json(folder / "data.json")
     layers = list(dict.fromkeys(row["layer"] for row in strides))
     for i, layer in enumerate(layers):
         own = [row for row in strides if row["layer"] == layer]
@@ -46,11 +48,14 @@ def draw_run(folder: Path) -> Path | None:
             )
     left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
     left.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    _draw_accuracy(right, rows(folder / "metrics.csv"))
+    columns = ("epoch", "train_accuracy", "test_accuracy")
+    _draw_accuracy(right, read_rows(folder / "metrics.csv", *columns))
     for panel in (left, right):
         panel.grid(alpha=0.3)
     path = folder / "strides.png"
-    figure.savefig(path, dpi=130)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130)
+    write(path, content.getvalue())
     return path
 
 

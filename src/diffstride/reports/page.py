@@ -3,10 +3,11 @@
 import base64
 import hashlib
 import itertools
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from diffstride.files.writing import write as write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -29,13 +30,7 @@ def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path
         raise ValueError("a report needs the folder of a run or of a sweep at least")
     text = render(folders)
     path = folders[0] / "report.html" if output is None else Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, text)
     return path
 
 

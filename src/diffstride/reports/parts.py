@@ -1,12 +1,12 @@
 """What a page is made of: runs cut into groups, sections, and how numbers are written in them."""
 
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from diffstride.files.reading import read_json
 from diffstride.reports import sweeps
 from diffstride.reports.reading import Run, read_run
 from diffstride.reports.sweeps import MEAN, Sweep
@@ -111,7 +111,7 @@ def of_sweep(folder: Path) -> Part:
         if runs:
             groups.append(Group(f"{title} {shown}", shown, title, runs))
     path = folder / "measured.json"
-    measured = json.loads(path.read_text("utf-8"))["values"] if path.is_file() else {}
+    measured = read_json(path, "values")["values"] if path.is_file() else {}
     columns = [*map(sweep.title, plan["columns"]), *(group.column for group in groups)]
     columns = list(dict.fromkeys(columns))
     return Part(str(plan["title"]), groups, columns, sweep, measured)

@@ -1,13 +1,13 @@
 """A run as its folder has it: whole, half way, or with files missing."""
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffstride.reports.table import rows
+from diffstride.files.reading import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.reports.table import method, read_strides
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,10 @@ class Run:
         try:
             images = [
                 (str(image["label"]), [[float(v) for v in row] for row in image["pixels"]])
-                for image in json.loads(path.read_text())["images"]
+                for image in read_json(path, "images")["images"]
             ]
+        except DamagedFile:
+            raise
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(
                 f"{path} must have images, each with a label and rows of pixels: {error!r}"
@@ -175,38 +177,29 @@ def read_run(folder: Path) -> Run:
     Raises:
         ValueError: if its config is not there or no config, or a file is damaged.
     """
-    import yaml
-
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        str(config["model"]["downsampling"])
+        config = read_yaml(folder / "config.yaml")
+        method(config, folder)
         return Run(
             folder,
             config,
             _json(folder / "data.json"),
             _json(folder / "environment.json"),
-            _numbers(folder / "metrics.csv"),
-            _table(folder / "strides.csv"),
-            _numbers(folder / "times.csv"),
+            _numbers(folder / "metrics.csv", "epoch"),
+            read_strides(folder) if (folder / "strides.csv").is_file() else [],
+            _numbers(folder / "times.csv", "step", "seconds"),
         )
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
+    except OSError as error:
         raise ValueError(f"{folder} is no run: {error}") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} must be a mapping, got {type(found).__name__}")
-    return found
+    return read_json(path) if path.is_file() else {}
 
 
-def _table(path: Path) -> list[dict[str, str]]:
-    return rows(path) if path.is_file() else []
-
-
-def _numbers(path: Path) -> list[dict[str, float]]:
+def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
     found = []
-    for row in _table(path):
+    for row in read_rows(path, *columns) if path.is_file() else []:
         values = {name: float(text) for name, text in row.items() if text}
         found.append({name: value for name, value in values.items() if math.isfinite(value)})
     return found

@@ -2,12 +2,13 @@
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from diffstride.files.reading import read_json
+from diffstride.files.writing import write
 from diffstride.reports import formats
 from diffstride.reports.formats import Lines
 from diffstride.reports.reading import Run
@@ -33,15 +34,15 @@ def write_tables(folder: str | Path) -> str:
     if not found.plan["runs"]:  # the table of costs
         if not measured.exists():
             raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
-        result = json.loads(measured.read_text("utf-8"))
+        result = read_json(measured, "values", "conditions")
         blocks = [("", _cost(found.plan, result["values"]))]
         notes = [found.plan["title"], f"Scale {found.plan['scale']}: {result['conditions']}."]
-        (folder / "table.csv").write_text(_cost_csv(found.plan, result["values"]), "utf-8")
+        write(folder / "table.csv", _cost_csv(found.plan, result["values"]))
     else:
         blocks, notes = list(_blocks(found)), _notes(found)
-        (folder / "table.csv").write_text(_csv(found), "utf-8")
-    (folder / "table.md").write_text(formats.markdown(blocks, notes), "utf-8")
-    (folder / "table.tex").write_text(formats.latex(blocks, notes), "utf-8")
+        write(folder / "table.csv", _csv(found))
+    write(folder / "table.md", formats.markdown(blocks, notes))
+    write(folder / "table.tex", formats.latex(blocks, notes))
     return formats.text(blocks, notes)
 
 

@@ -1,12 +1,12 @@
 """A sweep as its folder has it: what was planned, and what its runs have come to."""
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diffstride.files.reading import DamagedFile, read_json
 from diffstride.reports.reading import Run, read_run
 from diffstride.reports.table import cutoff, first_strides
 
@@ -172,16 +172,18 @@ def read(folder: Path) -> Sweep:
     Raises:
         ValueError: if the folder is no sweep, or a run in it is damaged.
     """
+    path = folder / "sweep.json"
     try:
-        plan = json.loads((folder / "sweep.json").read_text("utf-8"))
-        entries = {entry["name"]: entry for entry in plan["runs"]}
-        if any(not {"row", "column"} <= set(entry) for entry in entries.values()):
-            raise ValueError("a run has no row or no column")
-        missing = {"table", "title", "scale", "seeds", "rows", "columns"} - set(plan)
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{folder} has no sweep.json that can be read: {error!r}") from error
-    if missing:
-        raise ValueError(f"{folder / 'sweep.json'} must have {', '.join(sorted(missing))}")
+        plan = read_json(path, "table", "title", "scale", "seeds", "rows", "columns", "runs")
+    except OSError as error:
+        raise ValueError(f"{folder} has no sweep.json that can be read: {error}") from error
+    for name in ("seeds", "rows", "columns", "runs"):
+        if not isinstance(plan[name], list):
+            raise DamagedFile(f"{path}: {name} must be a list, got {plan[name]!r}")
+    for entry in plan["runs"]:
+        if not isinstance(entry, dict) or not {"name", "row", "column"} <= set(entry):
+            raise DamagedFile(f"{path}: a run has no name, no row or no column")
+    entries = {entry["name"]: entry for entry in plan["runs"]}
     runs = {
         name: replace(read_run(folder / name), fixed_penalty=entry.get("penalty"))
         for name, entry in entries.items()

@@ -1,10 +1,10 @@
 """Runs side by side, from the files in their folders."""
 
-import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from diffstride.files.reading import DamagedFile, read_json, read_rows, read_yaml
 
 HEADER = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs", "minutes")
 
@@ -30,20 +30,17 @@ def compare(folders: Sequence[str | Path]) -> str:
 
 
 def _lines(folder: Path) -> list[tuple[str, ...]]:
-    import yaml
-
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        facts = json.loads((folder / "data.json").read_text())
-        downsampling = config["model"]["downsampling"]
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
+        downsampling = method(read_yaml(folder / "config.yaml"), folder)
+        facts = read_json(folder / "data.json")
+    except OSError as error:
         raise ValueError(f"{folder} is no run: {error}") from error
     name = folder.resolve().name
     if not (folder / "times.csv").exists():
         return [(name, downsampling, "no epoch yet", *[""] * 4)]
-    last = rows(folder / "metrics.csv")[-1]
-    times = rows(folder / "times.csv")
-    strides = first_strides(rows(folder / "strides.csv"))
+    last = read_rows(folder / "metrics.csv", "test_accuracy", "mmacs")[-1]
+    times = read_rows(folder / "times.csv", "seconds")
+    strides = first_strides(read_strides(folder))
     first = (
         name,
         downsampling,
@@ -76,7 +73,19 @@ def cutoff(row: dict[str, str], facts: dict[str, Any]) -> float:
     return float(part * facts["sampling_rate"][axis] / (2 * float(row["stride"])))
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    """A CSV file as mappings from column to text."""
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def method(config: dict[str, Any], folder: Path) -> str:
+    """What the run of a config downsamples with.
+
+    Raises:
+        DamagedFile: if the config does not say.
+    """
+    told = config.get("model")
+    if not isinstance(told, dict) or not isinstance(told.get("downsampling"), str):
+        raise DamagedFile(f"{folder / 'config.yaml'} must have a model with a downsampling")
+    return str(told["downsampling"])
+
+
+def read_strides(folder: Path) -> list[dict[str, str]]:
+    """The rows of strides.csv; none of a network without learnable strides."""
+    columns = ("epoch", "layer", "axis", "stride")
+    return read_rows(folder / "strides.csv", *columns, may_be_empty=True)

@@ -10,9 +10,10 @@ from typing import Any
 from lightning import Callback, LightningModule, Trainer
 from torch import nn
 
+from diffstride.files.writing import write, write_rows
 from diffstride.layers import DiffStrideNd
 from diffstride.tools import cost, stride_penalty
-from diffstride.training.runs import Run, write, write_rows
+from diffstride.training.runs import Run
 
 
 class StrideMonitor(Callback):
@@ -37,6 +38,8 @@ class StrideMonitor(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.rows:  # the strides before the first step
             self._note(trainer, pl_module, epoch=0)
+        else:
+            self._write(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._note(trainer, pl_module, epoch=trainer.current_epoch + 1)
@@ -64,6 +67,9 @@ class StrideMonitor(Callback):
         metrics["stride_penalty"] = stride_penalty(network).item()
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
         if self.path is not None and trainer.is_global_zero:
             write_rows(self.path, self.rows)
 
@@ -91,6 +97,11 @@ class Metrics(Callback):
         self.times: list[dict[str, Any]] = []
         self.began = 0.0
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # What the checkpoint knows, for files that are damaged or an epoch ahead of it.
+        if self.rows:
+            self._write(trainer)
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.began = time.monotonic()
 
@@ -98,10 +109,7 @@ class Metrics(Callback):
         means = pl_module.means()
         if not math.isfinite(means["train_loss"]):
             # Before anything of this epoch is written: what is kept can be continued.
-            raise FloatingPointError(
-                f"the loss became {means['train_loss']} in epoch {trainer.current_epoch + 1}: try "
-                f"a smaller --optim.lr or --optim.stride_lr; what was learned before is kept"
-            )
+            raise exploded(f"the loss became {means['train_loss']}", trainer)
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
@@ -116,13 +124,17 @@ class Metrics(Callback):
         # Apart from metrics, which are the same whenever the same is trained.
         seconds = round(time.monotonic() - self.began, 3)
         self.times.append({"epoch": row["epoch"], "step": row["step"], "seconds": seconds})
+        self._write(trainer)
         if trainer.is_global_zero:
-            write_rows(self.path, self.rows)
-            write_rows(self.path.with_name("times.csv"), self.times)
             try:
                 print(self.line(row, pl_module.model), flush=True)
             except BrokenPipeError:  # nobody reads any more: train on
                 sys.stdout = Path(os.devnull).open("w")
+
+    def _write(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero:
+            write_rows(self.path, self.rows)
+            write_rows(self.path.with_name("times.csv"), self.times)
 
     @staticmethod
     def line(row: dict[str, Any], model: nn.Module) -> str:
@@ -148,21 +160,15 @@ class Checkpoints(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Comes after Metrics in the list of callbacks, so that its last line is in the file.
-        self.run.checkpoints.mkdir(parents=True, exist_ok=True)
-        part = self.run.checkpoints / ".part"
-        try:
-            trainer.save_checkpoint(part)
-            if not trainer.is_global_zero:
-                return
-            content = part.read_bytes()
-        finally:
-            if trainer.is_global_zero:
-                part.unlink(missing_ok=True)
-        epoch = trainer.current_epoch + 1
-        write(self.run.checkpoints / f"epoch-{epoch:05}.ckpt", content)
         accuracies = [row["test_accuracy"] for row in self.metrics.rows]
-        if accuracies[-1] >= max(accuracies):
-            write(self.run.best_file, content)
+        own = self.run.checkpoint_file(trainer.current_epoch + 1)
+        # The best first: who is killed between the two repeats the epoch, and writes both.
+        best = accuracies[-1] >= max(accuracies)
+        trainer.save_checkpoint(self.run.best_file if best else own)
+        if not trainer.is_global_zero:
+            return
+        if best:
+            write(own, self.run.best_file.read_bytes())
         for old in self.run.checkpoint_files()[2:]:
             old.unlink()
 
@@ -224,4 +230,13 @@ def strides_of(model: nn.Module) -> str:
         "×".join(f"{s:.2f}" for s in layer.strides)
         for layer in model.modules()
         if isinstance(layer, DiffStrideNd)
+    )
+
+
+def exploded(what: str, trainer: Trainer) -> FloatingPointError:
+    """The error of a training that went astray."""
+    epoch = trainer.current_epoch + 1
+    left = "what was learned before is kept" if epoch > 1 else "no epoch was finished, none is kept"
+    return FloatingPointError(
+        f"{what} in epoch {epoch}: try a smaller --optim.lr or --optim.stride_lr; {left}"
     )

@@ -3,8 +3,10 @@
 Nothing heavy is imported here, so that help comes at once.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 
@@ -145,6 +147,11 @@ class Config:
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
+        for name, number in _numbers(self):
+            if not math.isfinite(number):
+                raise ValueError(f"--{name} must be a finite number, got {number}")
+        if self.name is not None:
+            check_name(self.name)
         counts = {
             "data.batch_size": self.data.batch_size,
             "trainer.epochs": self.trainer.epochs,
@@ -211,3 +218,23 @@ class Config:
             raise ValueError("--data.task and --trainer.steps are for --data.kind audio")
         if self.macs_budget is not None and not self.macs_budget > 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
+
+
+def check_name(name: str) -> None:
+    """Raise a ValueError unless this can be the name of a run: a folder, directly in ``out``."""
+    if name in ("", ".", "..") or not name.isprintable() or set(name) & set("/\\:"):
+        raise ValueError(
+            f"--name must be the name of one folder, without / or \\ or : and printable, got "
+            f"{name!r}: --out says where that folder is"
+        )
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number that is no whole one, by the name of its option."""
+    for place in fields(config):
+        name, value = f"{prefix}{place.name}", getattr(config, place.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{name}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float):
+                yield name, number

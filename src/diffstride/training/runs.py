@@ -1,9 +1,7 @@
 """The folder of a run: everything that is known of it, written so that it is never half there."""
 
 import contextlib
-import csv
 import dataclasses
-import io
 import json
 import os
 import platform
@@ -14,47 +12,16 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diffstride.training.config import Config
+from diffstride.files.reading import DamagedFile, read_json, read_yaml
+from diffstride.files.writing import write
+from diffstride.training.config import Config, check_name
 
 T = TypeVar("T")
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
-LONGEST_CONFIG = 1_000_000
-"""Characters; what is written here has a few thousand."""
-DEEPEST_CONFIG = 20
-
 
 class RunError(ValueError):
     """Something is wrong with the folder of a run; the message says what."""
-
-
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)  # of a disk that is full, for one
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as CSV, with the columns of the first."""
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    write(path, text.getvalue())
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +46,7 @@ class Run:
             RunError: if there is a run in it already.
         """
         run = cls.of(config, recipe)
-        if run.config_file.exists():
-            raise RunError(
-                f"{run.folder} has a run already: continue it with `diffstride resume "
-                f"{run.folder}`, remove it, or choose another --name"
-            )
+        run.check_new()
         run.folder.mkdir(parents=True, exist_ok=True)
         write(run.folder / "environment.json", json.dumps(environment(config), indent=1) + "\n")
         write(run.folder / "data.json", json.dumps(data, indent=1) + "\n")
@@ -93,8 +56,14 @@ class Run:
 
     @classmethod
     def of(cls, config: Config, recipe: str) -> "Run":
-        """Where the run of a config is, or will be."""
-        name = config.name or f"{recipe}-{config.model.downsampling}-{config.seed}"
+        """Where the run of a config is, or will be.
+
+        Raises:
+            ValueError: if its name is not that of a folder.
+        """
+        default = f"{recipe}-{config.model.downsampling}-{config.seed}"
+        name = default if config.name is None else config.name
+        check_name(name)
         return cls(Path(config.out).expanduser() / name)
 
     @classmethod
@@ -109,6 +78,14 @@ class Run:
             raise RunError(f"{folder} has no run: it must have a config.yaml")
         return run
 
+    def check_new(self) -> None:
+        """Raise a RunError if there is a run in the folder already."""
+        if self.config_file.exists():
+            raise RunError(
+                f"{self.folder} has a run already: continue it with `diffstride resume "
+                f"{self.folder}`, remove it, or choose another --name"
+            )
+
     @property
     def config_file(self) -> Path:
         return self.folder / "config.yaml"
@@ -122,15 +99,20 @@ class Run:
         """What is known of the data: the size of one example, classes, mean and std, numbers.
 
         Raises:
-            RunError: if the file is not there, or damaged.
+            ValueError: if the file is not there, or damaged.
         """
         path = self.folder / "data.json"
         try:
-            found = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            found = read_json(path, "size", "classes", "mean", "std")
+        except OSError as error:
             raise RunError(f"{path} can't be read: {error}") from error
-        if not isinstance(found, dict) or not {"size", "classes", "mean", "std"} <= set(found):
-            raise RunError(f"{path} must have size, classes, mean and std")
+        kinds = {"size": int, "mean": int | float, "std": int | float}
+        for name, kind in kinds.items():
+            values = found[name]
+            if not (isinstance(values, list) and all(isinstance(x, kind) for x in values)):
+                raise DamagedFile(f"{path}: {name} must be a list of numbers, got {values!r}")
+        if not isinstance(found["classes"], list | dict):
+            raise DamagedFile(f"{path}: classes must be a list, or one for each task")
         return found
 
     @property
@@ -140,6 +122,9 @@ class Run:
     def checkpoint_files(self) -> list[Path]:
         """All checkpoints of epochs, the newest first."""
         return sorted(self.checkpoints.glob("epoch-*.ckpt"), reverse=True)
+
+    def checkpoint_file(self, epoch: int) -> Path:
+        return self.checkpoints / f"epoch-{epoch:05}.ckpt"
 
     @property
     def best_file(self) -> Path:
@@ -158,45 +143,22 @@ def load(path: Path) -> Config:
     """Read a config.
 
     Raises:
-        RunError: if it is no YAML, or has a name or value that a config has not.
+        ValueError: if it is no YAML, or has a name or value that a config has not.
     """
-    import yaml
-
     try:
-        with path.open() as file:
-            text = file.read(LONGEST_CONFIG + 1)
-        _require_plain(text)
-        values = yaml.safe_load(text)
-        if not isinstance(values, dict):
-            raise ValueError("it must be a mapping of names to values")
+        values = read_yaml(path)
         return _build(Config, values, "")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except DamagedFile:
+        raise
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} can't be read as a config: {error}") from error
-
-
-def _require_plain(text: str) -> None:
-    """Raise a ValueError for YAML that a few lines can make too large for memory, or too deep."""
-    import yaml
-
-    if len(text) > LONGEST_CONFIG:
-        raise ValueError(f"it must have at most {LONGEST_CONFIG:,} characters")
-    depth = 0
-    for event in yaml.parse(text):
-        if getattr(event, "anchor", None) is not None:
-            raise ValueError(
-                f"{event.anchor!r} is an anchor or an alias: write out what it stands for"
-            )
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST_CONFIG:
-            raise ValueError(f"lists and mappings must be nested at most {DEEPEST_CONFIG} deep")
 
 
 def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
     hints = get_type_hints(kind)
     fields = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if unknown := sorted(set(values) - fields):
-        raise ValueError(f"unknown names {', '.join(prefix + name for name in unknown)}")
+    if unknown := sorted(set(values) - fields, key=str):
+        raise ValueError(f"unknown names {', '.join(f'{prefix}{name}' for name in unknown)}")
     made = {}
     for name, value in values.items():
         if not dataclasses.is_dataclass(hints[name]):

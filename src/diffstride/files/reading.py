@@ -1,0 +1,161 @@
+"""Tables and documents in the folder of a run, checked while they are read.
+
+An error names the file, the line and, in a table, the column.
+"""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+WORDS = {"layer"}
+"""Columns that hold no numbers."""
+WHOLE = {"epoch", "step", "axis", "input_size", "output_size"}
+"""Columns that hold whole numbers."""
+
+LONGEST_YAML = 1_000_000
+"""Characters; what is written here has a few thousand."""
+DEEPEST_YAML = 20
+
+
+class DamagedFile(ValueError):
+    """A file is not what was written once; the message says where."""
+
+
+def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dict[str, str]]:
+    """A CSV file as mappings from column to text.
+
+    Args:
+        path: the file.
+        columns: that must be there, with something in every row.
+        may_be_empty: whether the file may hold nothing, as that of a network without strides.
+
+    Raises:
+        DamagedFile: if a column or a part of a row is missing, or a number is none.
+        OSError: if there is no such file.
+    """
+    text = _text(path)
+    if not text and may_be_empty:
+        return []
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(lines, [])
+        if missing := [name for name in columns if name not in header]:
+            raise DamagedFile(f"{path}, line 1: there is no column {missing[0]}")
+        if len(set(header)) < len(header):
+            raise DamagedFile(f"{path}, line 1: two columns have the same name")
+        found = []
+        for cells in lines:
+            where = f"{path}, line {lines.line_num}"
+            if len(cells) != len(header):
+                raise DamagedFile(f"{where} has {len(cells)} cells, and line 1 has {len(header)}")
+            row = dict(zip(header, cells, strict=True))
+            for name, cell in row.items():
+                if cell or name in columns:
+                    _check(cell, name, where)
+            found.append(row)
+    except csv.Error as error:
+        raise DamagedFile(f"{path}, line {lines.line_num}: {error}") from error
+    if not found:
+        raise DamagedFile(f"{path} has no rows")
+    if not text.endswith("\n"):
+        raise DamagedFile(f"{path}, line {lines.line_num} is cut off: no line break ends it")
+    return found
+
+
+def read_json(path: Path, *names: str) -> dict[str, Any]:
+    """A JSON file, which must be a mapping with these names.
+
+    Raises:
+        DamagedFile: if it is not.
+        OSError: if there is no such file.
+    """
+    try:
+        found = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
+    return _mapping(path, found, names)
+
+
+def read_yaml(path: Path, *names: str) -> dict[str, Any]:
+    """A YAML file, which must be a mapping with these names.
+
+    Raises:
+        DamagedFile: if it is not.
+        OSError: if there is no such file.
+    """
+    import yaml
+
+    if path.stat().st_size > LONGEST_YAML:
+        raise DamagedFile(f"{path} must have at most {LONGEST_YAML:,} characters")
+    text = _text(path)
+    try:
+        _check_plain(text, path)
+        found = yaml.safe_load(text)
+    except DamagedFile:
+        raise
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise DamagedFile(f"{path}{line} is no YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none, for one
+        raise DamagedFile(f"{path} is no YAML: {str(error).splitlines()[0]}") from error
+    return _mapping(path, found, names)
+
+
+def _check_plain(text: str, path: Path) -> None:
+    """Raise a DamagedFile for YAML that a few lines can make too large for memory, or too deep."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text):
+        where = f"{path}, line {event.start_mark.line + 1}"
+        if getattr(event, "anchor", None) is not None:
+            raise DamagedFile(
+                f"{where}: {event.anchor!r} is an anchor or an alias: write out what it stands for"
+            )
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_YAML:
+            raise DamagedFile(
+                f"{where}: lists and mappings must be nested at most {DEEPEST_YAML} deep"
+            )
+
+
+def _mapping(path: Path, found: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise DamagedFile(f"{path} must be a mapping of names to values, got {_short(found)}")
+    if missing := [name for name in names if name not in found]:
+        raise DamagedFile(f"{path} must have {', '.join(names)}: there is no {missing[0]}")
+    return found
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DamagedFile(f"{path}, line {line} is not UTF-8: {error.reason}") from error
+    if "\0" in text:
+        line = text.partition("\0")[0].count("\n") + 1
+        raise DamagedFile(f"{path}, line {line} has a NUL byte: the file was damaged")
+    return text
+
+
+def _check(cell: str, column: str, where: str) -> None:
+    """Raise a DamagedFile unless a cell holds what its column holds."""
+    kind = "a word" if column in WORDS else "a whole number" if column in WHOLE else "a number"
+    try:
+        if not cell:
+            raise ValueError("nothing")
+        if column not in WORDS:
+            (int if column in WHOLE else float)(cell)
+    except ValueError:
+        message = f"{where}: column {column} must be {kind}, got {_short(cell)}"
+        raise DamagedFile(message) from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."
