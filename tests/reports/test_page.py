@@ -182,7 +182,7 @@ def test_a_sweep_has_every_table_that_the_paper_has_of_it(tmp_path):
     for name in ("strided-2-s0", "strided-3-s0"):
         path = sweep / name / "metrics.csv"
         head, *lines = path.read_text().splitlines()
-        path.write_text("\n".join([f"{head},test_top5", *(f"{line},0.75" for line in lines)]))
+        path.write_text("\n".join([f"{head},test_top5", *(f"{line},0.75" for line in lines), ""]))
     found = report(sweep).text["Results"]
     one, two = found.split("Top-5 test accuracy in %")
     assert "Top-1 test accuracy in %" in one

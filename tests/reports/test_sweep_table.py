@@ -237,10 +237,10 @@ def test_the_regulariser_is_shown_where_it_is_varied(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "has no sweep.json that can be read"),
-        ("[]", "has no sweep.json that can be read"),
-        ('{"runs": [{"name": "a"}]}', "has no sweep.json that can be read"),
-        ('{"runs": [], "table": "x"}', "must have columns, rows, scale, seeds, title"),
+        ("{", r"sweep\.json, line 1 is no JSON"),
+        ("[]", r"sweep\.json must be a mapping"),
+        ('{"runs": [{"name": "a"}]}', r"sweep\.json must have table, title"),
+        ('{"runs": [], "table": "x"}', "columns, runs: there is no title"),
     ],
 )
 def test_what_is_no_sweep_is_said(content, message, tmp_path):

@@ -88,8 +88,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         release()
-        with contextlib.suppress(OSError):  # it is not empty
-            for place in made:
+        for place in made:
+            with contextlib.suppress(OSError):  # it is not empty
                 place.rmdir()
 
 

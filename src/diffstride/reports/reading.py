@@ -185,7 +185,7 @@ def read_run(folder: Path) -> Run:
             config,
             _json(folder / "data.json"),
             _json(folder / "environment.json"),
-            _numbers(folder / "metrics.csv", "epoch"),
+            _numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
             read_strides(folder) if (folder / "strides.csv").is_file() else [],
             _numbers(folder / "times.csv", "step", "seconds"),
         )

@@ -236,7 +236,7 @@ def strides_of(model: nn.Module) -> str:
 def exploded(what: str, trainer: Trainer) -> FloatingPointError:
     """The error of a training that went astray."""
     epoch = trainer.current_epoch + 1
-    left = "what was learned before is kept" if epoch > 1 else "no epoch was finished, none is kept"
+    left = "what was learned before is kept" if epoch > 1 else "nothing was learned, no run is left"
     return FloatingPointError(
         f"{what} in epoch {epoch}: try a smaller --optim.lr or --optim.stride_lr; {left}"
     )
