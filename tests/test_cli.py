@@ -125,13 +125,14 @@ def test_who_stops_a_command_while_it_starts_gets_a_sentence(number, delay):
 
 # The command, that says when its first line has been carried out.
 STARTED = """
-import sys
+import signal, sys
 from diffstride import __main__, interruption
 watch = interruption.watch
 def told():
     watch()
     print("watching", flush=True)
 interruption.watch = told
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run with &
 sys.argv = ["diffstride", "train", "digits"]
 sys.exit(__main__.run())
 """

@@ -121,8 +121,7 @@ def train(words: list[str]) -> int:
     recipes.check_place(config, words[0], words[1:])
     from diffstride.experiments import train as commands
 
-    run = commands.train(config, recipe)
-    _conclude(run.folder)
+    commands.train(config, recipe, _conclude)
     return 0
 
 
@@ -132,8 +131,7 @@ def resume(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.experiments import train as commands
 
-    run = commands.resume(args.run)
-    _conclude(run.folder)
+    commands.resume(args.run, _conclude)
     return 0
 
 
@@ -299,9 +297,6 @@ def predict(words: list[str]) -> int:
 def _conclude(folder: Path) -> None:
     """What a run ends with: accuracy, strides, and where it is."""
     from diffstride.experiments import train as commands
-
-    if not commands.is_first_process():
-        return
     from diffstride.reports import figures, page
 
     for text in commands.summary(folder):

@@ -10,14 +10,15 @@ _received: list[int] = []
 
 
 def watch() -> None:
-    """From now on, a signal interrupts the command."""
+    """From now on, a signal interrupts the command, unless whoever started it has it ignored."""
 
     def interrupt(number: int, frame: object) -> None:
         _received.append(number)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 def received() -> bool:

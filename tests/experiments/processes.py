@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import os
+import signal
 import sys
 
 import torch
@@ -21,6 +22,7 @@ def command(folder, words, number, begun):
     sys.argv = ["diffstride", *words]
     with (folder / f"{number}.out").open("w") as sys.stdout:
         with (folder / f"{number}.err").open("w") as sys.stderr:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # also of tests with &
             interruption.watch()
             begun.set()
             code = run()
@@ -33,14 +35,8 @@ class Command:
     """A command that was started, with what it says."""
 
     def __init__(self, folder, *words):
-        CONTEXT.set_forkserver_preload(
-            [
-                "diffstride.experiments.train",
-                "diffstride.reports.page",
-                "sklearn.datasets",
-                __name__,
-            ]
-        )
+        ours = ["diffstride.experiments.train", "diffstride.reports.page", __name__]
+        CONTEXT.set_forkserver_preload([*ours, "sklearn.datasets"])
         self.folder, self.number = folder, next(NUMBERS)
         begun = CONTEXT.Event()
         arguments = (folder, list(words), self.number, begun)

@@ -5,8 +5,8 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from diffstride.experiments.examples import choose
 from diffstride.experiments.prepare import Prepared, build, prepare
 from diffstride.files.lock import locked
 from diffstride.files.reading import read_rows
-from diffstride.files.writing import remove_parts
 from diffstride.tools import StrideTable, stride_table
 from diffstride.training.callbacks import (
     Checkpoints,
@@ -35,8 +34,8 @@ from diffstride.training.config import Config
 from diffstride.training.runs import Run, RunError
 
 
-def train(config: Config, recipe: str) -> Run:
-    """Make a run and train it to its end.
+def train(config: Config, recipe: str, conclude: Callable[[Path], None] | None = None) -> Run:
+    """Make a run and train it to its end, then conclude it while no other process may write it.
 
     If it fails before an epoch is finished, no folder is left.
 
@@ -45,20 +44,23 @@ def train(config: Config, recipe: str) -> Run:
     """
     config.check()
     run = Run.of(config, recipe)
-    with _alone(run), _nothing_left(run):
-        if is_first_process():
-            run.check_new()
-        prepared = prepare(config)
-        prepared.module.keep_budget()
-        trainer = _trainer(run, config, prepared)
-        if is_first_process():
-            Run.create(config, recipe, prepared.facts, choose(prepared))
-        _fit(trainer, prepared, checkpoint=None)
+    with _alone(run):
+        with _nothing_left(run):
+            if is_first_process():
+                run.check_new()
+            prepared = prepare(config)
+            prepared.module.keep_budget()
+            trainer = _trainer(run, config, prepared)
+            if is_first_process():
+                Run.create(config, recipe, prepared.facts, choose(prepared))
+            _fit(trainer, prepared, checkpoint=None)
+        if conclude is not None and is_first_process():
+            conclude(run.folder)
     return run
 
 
-def resume(folder: str | Path) -> Run:
-    """Continue a run from its last whole checkpoint.
+def resume(folder: str | Path, conclude: Callable[[Path], None] | None = None) -> Run:
+    """Continue a run from its last whole checkpoint, then conclude it as :func:`train` does.
 
     Raises:
         ValueError: if another process trains it, or it can't be continued.
@@ -77,17 +79,15 @@ def resume(folder: str | Path) -> Run:
                     f"{run.folder} was trained on other data: {name} was {then} and is {now} now"
                 )
         _fit(_trainer(run, config, prepared), prepared, newest[0] if newest else None)
+        if conclude is not None and is_first_process():
+            conclude(run.folder)
     return run
 
 
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
     """While no other process writes the folder of a run; those that share its training don't."""
-    if not is_first_process():
-        yield
-        return
-    with locked(run.folder):
-        remove_parts(run.folder)
+    with locked(run.folder) if is_first_process() else nullcontext():
         yield
 
 

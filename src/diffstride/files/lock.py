@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from diffstride.files.writing import write
+from diffstride.files.writing import remove_parts, write
 
 try:
     import fcntl
@@ -84,6 +84,7 @@ def locked(folder: Path) -> Iterator[None]:
         time.sleep(PAUSE)
     if before is not None:
         print(f"{folder} was locked by {before}, which is gone: going on", file=sys.stderr)
+        remove_parts(folder, before.pid)
     try:
         yield
     finally:

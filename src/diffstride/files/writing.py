@@ -32,7 +32,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write(path, text.getvalue())
 
 
-def remove_parts(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left in a folder."""
-    for part in folder.rglob(".*.part"):
+def remove_parts(folder: Path, pid: int) -> None:
+    """Remove what a process that was killed while it wrote has left in a folder."""
+    for part in folder.rglob(f".*.{pid}.part"):
         part.unlink(missing_ok=True)
