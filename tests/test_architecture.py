@@ -22,8 +22,9 @@ MAY_IMPORT = {
     # Files at the top of the package.
     "__init__": {"functional", "layers", "tools", "models"},
     "functional": {"core"},
+    "extras": set(),
     "interruption": set(),
-    "cli": {"experiments", "interruption", "reports", "tools"},
+    "cli": {"experiments", "extras", "interruption", "reports", "tools"},
     "__main__": {"cli", "interruption"},
 }
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from diffstride.cli import EXTRAS, main
+from diffstride.cli import main
+from diffstride.extras import EXTRAS
 from diffstride.training.config import Config
 
 if sys.version_info >= (3, 11):
@@ -120,7 +121,25 @@ def test_who_stops_a_command_while_it_starts_gets_a_sentence(number, delay):
     process.send_signal(number)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert error == "\ninterrupted: diffstride resume RUN goes on from the last epoch\n"
+    assert error == INTERRUPTED
+
+
+INTERRUPTED = "\ninterrupted: diffstride resume RUN goes on from the last epoch\n"
+
+
+def test_who_stops_a_command_while_a_text_is_carried_out_gets_a_sentence():
+    """As it happens in imports; Python remembers such an interruption, and ends by it."""
+    Path("stopped.py").write_text(STARTED.replace("sys.exit(", STOPPED_IN_EXEC + "sys.exit("))
+    found = subprocess.run(
+        [sys.executable, "-m", "stopped"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (found.returncode, found.stderr) == (1, INTERRUPTED)
+
+
+STOPPED_IN_EXEC = """
+import diffstride.cli
+diffstride.cli.main = lambda: exec("import os; os.kill(os.getpid(), signal.SIGTERM)")
+"""
 
 
 # The command, that says when its first line has been carried out.

@@ -1,5 +1,6 @@
 """The command ``diffstride``, which ``python -m diffstride`` is too."""
 
+import os
 import sys
 
 from diffstride import interruption
@@ -11,11 +12,18 @@ def run() -> int:
     try:
         from diffstride.cli import main
 
-        return main()
+        code = main()
     except KeyboardInterrupt:
-        return interruption.say(sys.argv[1:])
+        code = interruption.say(sys.argv[1:])
     finally:
         interruption.ignore()
+    if interruption.received():
+        # `python -m` would end by SIGINT, not with a code, if Python was carrying out a text when
+        # the signal came: it does so for every dataclass that it imports.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import diffstride
-from diffstride import interruption
+from diffstride import extras, interruption
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -27,16 +27,6 @@ RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
 `diffstride --version` tells the version.
 """
 
-# Which extra has a module that training, data or reports need; the library needs torch alone.
-EXTRAS = {
-    "train": ("lightning", "rich", "tensorboard", "tomli", "tyro"),
-    "data": ("PIL", "datasets", "sklearn", "tqdm"),
-    "audio": ("soundfile", "soxr"),
-    "sweep": ("ray",),
-    "report": ("jinja2", "matplotlib", "numpy", "yaml"),
-    "share": ("safetensors",),
-    "export": ("onnx", "onnxruntime", "onnxscript"),
-}
 BEST = "of the epoch that was best on the test data, instead of the last"
 
 
@@ -77,22 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if interruption.received():
             return interruption.say(words)
-        print(f"diffstride: {_missing(error, words[0]) or error}", file=sys.stderr)
+        print(f"diffstride: {extras.advice(error, words[0]) or error}", file=sys.stderr)
         if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
             print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
         return 1
-
-
-def _missing(error: Exception, command: str) -> str | None:
-    """How to install what a command needs, if that is what is wrong."""
-    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    for extra, modules in EXTRAS.items():
-        if module in modules:
-            # Training, and what reads a run, needs all that `train` has.
-            wanted = "report" if command in ("table", "report") else "train"
-            wanted = extra if extra in ("audio", "sweep", "export") else wanted
-            return f"`{command}` needs {module}: pip install 'diffstride[{wanted}]'"
-    return None
 
 
 def train(words: list[str]) -> int:
