@@ -94,7 +94,8 @@ def test_finished_runs_of_a_sweep_are_collected(tmp_path):
         {"name": name, "row": "(2, 2)", "column": "diffstride", "seed": 0}
         for name in ("done", "begun", "planned")
     ]
-    told = dict.fromkeys(("table", "title", "scale", "seeds", "rows", "columns"), "")
+    told = dict.fromkeys(("table", "title", "scale"), "")
+    told |= {name: [] for name in ("seeds", "rows", "columns")}
     (tmp_path / "sweep.json").write_text(json.dumps({"runs": runs, **told}))
     for name, epochs in (("done", 2), ("begun", 1)):
         folder = tmp_path / name
