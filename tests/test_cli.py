@@ -138,7 +138,41 @@ def test_who_stops_a_command_while_a_text_is_carried_out_gets_a_sentence():
 
 STOPPED_IN_EXEC = """
 import diffstride.cli
+interruption.raise_from_now_on()
 diffstride.cli.main = lambda: exec("import os; os.kill(os.getpid(), signal.SIGTERM)")
+"""
+
+
+@pytest.mark.parametrize("mercy", [0.5, 60])
+def test_an_interruption_that_is_swallowed_ends_the_command_all_the_same(mercy):
+    """As by libraries that catch whatever happens while they load: in time, or by the next one."""
+    Path("stopped.py").write_text(STARTED.replace("sys.exit(", SWALLOWED + "sys.exit("))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stopped", str(mercy)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["watching\n", "swallowed\n"]
+    if mercy > 1:
+        process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[1] == INTERRUPTED
+    assert process.returncode == 1
+
+
+SWALLOWED = """
+import os, time
+import diffstride.cli
+interruption.MERCY = float(MERCY)
+interruption.raise_from_now_on()
+def main():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except BaseException:
+        print("swallowed", flush=True)
+    time.sleep(60)
+diffstride.cli.main = main
 """
 
 
@@ -152,6 +186,7 @@ def told():
     print("watching", flush=True)
 interruption.watch = told
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run with &
+MERCY = sys.argv[-1]
 sys.argv = ["diffstride", "train", "digits"]
 sys.exit(__main__.run())
 """

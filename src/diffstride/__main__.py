@@ -8,8 +8,8 @@ from diffstride import interruption
 
 def run() -> int:
     """Run the command that the command line says. Returns its exit code."""
-    interruption.watch()
     try:
+        interruption.watch()
         from diffstride.cli import main
 
         code = main()

@@ -99,6 +99,7 @@ def train(words: list[str]) -> int:
     recipes.check_place(config, words[0], words[1:])
     from diffstride.experiments import train as commands
 
+    interruption.raise_from_now_on()
     commands.train(config, recipe, _conclude)
     return 0
 
@@ -109,6 +110,7 @@ def resume(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.experiments import train as commands
 
+    interruption.raise_from_now_on()
     commands.resume(args.run, _conclude)
     return 0
 
@@ -197,6 +199,7 @@ def sweep(words: list[str]) -> int:
         print(forecast(plan))
         return 0
     options = commands.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
+    interruption.raise_from_now_on()
     try:
         failed = commands.sweep(plan, out, options)
     except KeyboardInterrupt:

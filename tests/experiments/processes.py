@@ -22,6 +22,7 @@ def command(folder, words, number, begun):
     sys.argv = ["diffstride", *words]
     with (folder / f"{number}.out").open("w") as sys.stdout:
         with (folder / f"{number}.err").open("w") as sys.stderr:
+            os.dup2(sys.stderr.fileno(), 2)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # also of tests with &
             interruption.watch()
             begun.set()
