@@ -22,6 +22,7 @@ from diffstride.data.images import Encoded
 from diffstride.data.sources import Paths
 from diffstride.experiments import predict, preparation, train
 from diffstride.experiments.recipes import RECIPES
+from diffstride.models.pretrained import read_config
 from diffstride.training.config import DataConfig
 from diffstride.training.runs import Run
 from tests.experiments.test_audio import TINY as TINY_AUDIO
@@ -139,9 +140,9 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["file", "class", "probability"]
     assert err == "diffstride: shared/config.json can't be read as audio (Format not recognised.)\n"
-    told = json.loads(Path("shared/config.json").read_text())
-    told["metadata"]["preprocessing"]["spectrogram"]["hop"] = 80
-    Path("shared/config.json").write_text(json.dumps(told))
+    metadata = read_config("shared")["metadata"]
+    metadata["preprocessing"]["spectrogram"]["hop"] = 80
+    models.save_pretrained(models.from_pretrained("shared"), "shared", metadata)
     with pytest.raises(ValueError, match=r"was trained on spectrograms with .*'hop': 80"):
         predict.predict("shared", [*files])
 
