@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import Resizing, has_stride
-from diffstride.tools.running import eval_mode, first_tensor
+from diffstride.tools.running import eval_mode, first_tensor, unchanged
 
 
 class Grid:
@@ -200,7 +200,7 @@ def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> 
             module.register_forward_hook(leave, with_kwargs=True),
         ]
     try:
-        with torch.no_grad(), eval_mode(model), follow:
+        with torch.no_grad(), eval_mode(model), unchanged(model), follow:
             example = example.clone()
             follow.put(example, Grid(tuple(example.shape[2:]), "[input]"))
             output = model(example)

@@ -11,7 +11,7 @@ from diffstride.layers import DiffStrideNd
 from diffstride.tools.meetings import Traced, watch
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import is_larger
-from diffstride.tools.running import eval_mode
+from diffstride.tools.running import eval_mode, unchanged
 
 
 def check_sizes(
@@ -69,7 +69,7 @@ def _run(
         *(modules[name].register_forward_hook(note(name)) for name in names),
     ]
     try:
-        with torch.no_grad(), eval_mode(model):
+        with torch.no_grad(), eval_mode(model), unchanged(model):
             output = model(example)
     except (RuntimeError, ValueError) as error:
         name = running[-1] if running else ""
