@@ -7,6 +7,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.conversion_record import replaced_method
 from diffstride.tools.running import is_compiled
 
 
@@ -45,11 +46,11 @@ def check_copyable(model: nn.Module, doing: str = "convert") -> None:
                 f"{where} is compiled: {doing} the network that it was made of, and compile what "
                 f"comes out (of torch.compile(model), model._orig_mod is that network)"
             )
-        if "forward" in vars(module):
+        if method := replaced_method(module):
             raise ValueError(
-                f"{where} ({type(module).__name__}) had its method forward replaced by another "
+                f"{where} ({type(module).__name__}) had its method {method} replaced by another "
                 f"function, which a copy would share with the original: {doing} the network "
-                f"before that, or write a subclass with a forward of its own"
+                f"before that, or write a subclass with a {method} of its own"
             )
 
 
