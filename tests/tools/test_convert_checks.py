@@ -108,3 +108,82 @@ def test_a_class_with_an_attribute_that_layers_have_is_refused(layer, name):
         convert(nn.Sequential(layer), X)
     _, report = convert(nn.Sequential(layer, nn.AvgPool2d(2)), X, exclude=["0"])
     assert [site.name for site in report.sites] == ["1"]
+
+
+# Outputs that are no maps, of maps that became larger again
+
+
+def decoder(last, up=None):
+    up = up or nn.Upsample(scale_factor=4)
+    return nn.Sequential(conv(3, 2), nn.ReLU(), conv(4, 2), up, conv(), Does(lambda _, x: last(x)))
+
+
+class Places(nn.Module):
+    """Flattened, changed, and put back as a map."""
+
+    def forward(self, x):
+        places = x.flatten(2).transpose(1, 2)
+        return places.relu().transpose(1, 2).unflatten(2, x.shape[2:])
+
+
+OTHERS = {
+    "classes": (lambda x: x.argmax(1), "2 × 32 × 32"),
+    "one channel": (lambda x: x[:, 0], "2 × 32 × 32"),
+    "a sum": (lambda x: {"out": [x.sum(1)]}, "2 × 32 × 32"),
+    "flattened": (lambda x: x.flatten(2), "2 × 4 × 1024"),
+    "flattened to places": (lambda x: x.flatten(2).transpose(1, 2).softmax(2), "2 × 1024 × 4"),
+    "all in a row": (lambda x: x.flatten(), "8192"),
+    "channels last": (lambda x: x.permute(0, 2, 3, 1), "32 × 4"),
+    "unflattened": (lambda x: Places()(x).argmax(1), "2 × 32 × 32"),
+    "its rows": (lambda x: x.unbind(2), "2 × 4 × 32"),
+    "the rows of a wide one": (lambda x: x[..., :1].unbind(2), "2 × 4 × 1"),
+}
+
+
+@pytest.mark.parametrize("smoothness", [0.0, 1.0])
+@pytest.mark.parametrize("name", OTHERS)
+def test_outputs_without_channels_or_flattened_are_not_of_another_size(name, smoothness):
+    last, size = OTHERS[name]
+    message = rf"interpolate in 3 \(.*makes maps larger after 0, .* and not {size}\. .* exclude="
+    with pytest.raises(ValueError, match=message + r"\['0', '2'\]"):
+        convert(decoder(last), X, smoothness=smoothness)
+
+
+class Attention(nn.Module):
+    """Every place looks at every other, with two heads; the output is one of places."""
+
+    def forward(self, x):
+        places = x.flatten(2).transpose(1, 2)
+        heads = places.unflatten(2, (2, -1)).transpose(1, 2)
+        weights = (heads @ heads.transpose(2, 3)).softmax(3)
+        return (weights @ heads).transpose(1, 2).flatten(2)
+
+
+def upsampled(m, x):
+    return F.interpolate(m.down(x), x.shape[2:])
+
+
+FOLLOWING = {
+    "flattened, never larger": lambda: nn.Sequential(conv(3, 2), nn.Flatten(2)),
+    "one channel, never larger": lambda: nn.Sequential(conv(3, 2), Does(lambda _, x: x[:, 0])),
+    "the rows, never larger": lambda: nn.Sequential(conv(3, 2), Does(lambda _, x: x.unbind(2))),
+    "attention": lambda: nn.Sequential(conv(3, 2), Attention()),
+    "larger, and smaller again": lambda: nn.Sequential(
+        conv(3, 2), nn.Upsample(scale_factor=2), nn.MaxPool2d(4), nn.Flatten(2)
+    ),
+    "the mean of a larger one": lambda: decoder(lambda x: x.mean((2, 3))),
+    "to the size of the input": lambda: Does(
+        lambda m, x: upsampled(m, x).argmax(1), down=conv(3, 2)
+    ),
+    "as many as there are": lambda: Does(
+        lambda m, x: (upsampled(m, x) > 0.1).nonzero(), down=conv(3, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_outputs_whose_size_follows_are_converted(name):
+    model = FOLLOWING[name]()
+    converted, report = convert(model, X)
+    assert report.sites
+    converted(X)

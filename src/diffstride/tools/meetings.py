@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from diffstride.tools.map_sizes import MapSizes, Output
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import Resizing, has_stride
 from diffstride.tools.running import eval_mode, first_tensor, unchanged
@@ -172,13 +173,13 @@ class Traced:
     """Every use of a site in the order they run: its name, and the grids it reads and makes."""
     resizings: list[Resizing]
     strided: list[Resizing]
-    outputs: list[tuple[tuple[int, ...], frozenset[str]]]
-    """Of every tensor that came out, the shape and the sites that it was computed from."""
+    outputs: list[tuple[Output, frozenset[str]]]
+    """Every tensor that came out, and the sites that it was computed from."""
 
 
 def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> Traced:
     """Run a network once in eval mode, and see which sizes follow from which."""
-    follow = Follow(example.ndim - 2)
+    follow, maps = Follow(example.ndim - 2), MapSizes(example.ndim - 2)
     names = {module: name for name, module in sites.items()}
     uses: list[tuple[str, Grid, Grid]] = []
 
@@ -200,12 +201,14 @@ def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> 
             module.register_forward_hook(leave, with_kwargs=True),
         ]
     try:
-        with torch.no_grad(), eval_mode(model), unchanged(model), follow:
+        with torch.no_grad(), eval_mode(model), unchanged(model), follow, maps:
             example = example.clone()
             follow.put(example, Grid(tuple(example.shape[2:]), "[input]"))
+            maps.put(example)
             output = model(example)
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [(tuple(x.shape), follow.sites.get(id(x), frozenset())) for x in tensors(output)]
+    origins = [follow.sites.get(id(x), frozenset()) for x in tensors(output)]
+    outputs = list(zip(maps.outputs(output), origins, strict=True))
     return Traced(uses, follow.resizings, follow.strided, outputs)
