@@ -187,3 +187,16 @@ def test_outputs_whose_size_follows_are_converted(name):
     converted, report = convert(model, X)
     assert report.sites
     converted(X)
+
+
+# Layers that are given no batch
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"), [(conv(3, 2), "Conv2d"), (nn.MaxPool2d(2), "MaxPool2d")]
+)
+def test_layers_that_are_given_a_single_example_are_refused(layer, kind):
+    model = Does(lambda m, x: m.b(m.a(x[0])), a=layer, b=nn.ReLU())
+    message = rf"a \({kind}\) takes a batch of 4 axes: .* given the shape \(3, 32, 32\)\. a layer"
+    with pytest.raises(ValueError, match=message):
+        convert(model, X)

@@ -10,9 +10,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from diffstride.tools.map_sizes import MapSizes, Output
+from diffstride.tools.network_checks import check_axes
 from diffstride.tools.pairs import tensors
 from diffstride.tools.resizing import Resizing, has_stride
 from diffstride.tools.running import eval_mode, first_tensor, unchanged
+
+CALLED_WITH = "a layer can be converted where the model calls it with a batch, and not one by one"
 
 
 class Grid:
@@ -184,6 +187,7 @@ def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> 
     uses: list[tuple[str, Grid, Grid]] = []
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        check_axes(model, module, first_tensor(args, kwargs), CALLED_WITH)
         follow.inside += 1
 
     def leave(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
