@@ -149,3 +149,28 @@ def test_a_branch_that_follows_a_pooling_has_its_size():
     assert soft_macs(model, SIZE).item() == report.macs_after
     fit_budget(model, SIZE, 0.99 * report.macs_after)
     assert cost(model, SIZE).macs <= 0.99 * report.macs_after
+
+
+def beside_an_unused_one():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    model[1].unused = DiffStride2d(2.0)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(DiffStride2d(2.0, crop=False), nn.Conv2d(3, 8, 3)),
+        lambda: nn.Sequential(DiffStride2d(2.0, output_size=12), nn.Conv2d(3, 8, 3)),
+        lambda: nn.Sequential(DiffStride2d(2.0, max_stride=2.0), nn.Conv2d(3, 8, 3)),
+        beside_an_unused_one,
+    ],
+)
+def test_strides_that_make_no_difference_are_no_reason_for_another_error(make):
+    model = make()
+    before, used = strides(model), cost(model, SIZE).macs
+    fit_budget(model, SIZE, used)
+    message = rf"of {(used - 1) / 1e6:.4g} M MACs can't be met: .* costs {used / 1e6:.4g} M; no lea"
+    with pytest.raises(ValueError, match=message):
+        fit_budget(model, SIZE, used - 1)
+    assert torch.equal(strides(model), before)

@@ -46,6 +46,8 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     for _ in range(_ROUNDS):
         if used <= macs:
             return
+        if not any(slope.any() for slope in slopes):
+            break  # no stride makes a difference
         before = [_within(layer) for layer in layers]
         growth = _growth(layers, slopes, longer * (used - macs))
         _set(layers, [a + b for a, b in zip(before, growth, strict=True)])
@@ -56,9 +58,15 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
             _halve_back(model, input_size, macs, layers, before)
     _set(layers, began)
     least = least_macs(model, input_size)
+    advice = "a smaller smoothness R makes its maps smaller"
+    if least == cost(model, input_size).macs:
+        advice = (
+            "no learnable stride makes a map smaller now: with crop=False or output_size sizes "
+            "stay, as they do with a stride at its max_stride or in a layer that is not used"
+        )
     raise ValueError(
         f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
-        f"costs {least / 1e6:.4g} M; a smaller smoothness R makes its maps smaller"
+        f"costs {least / 1e6:.4g} M; {advice}"
     )
 
 
@@ -70,8 +78,10 @@ def _cost(
         used = soft_macs(model, input_size)
         total = max(used.item(), 1.0)
         strides = [layer.stride for layer in layers]
-        # As parts of the whole: half precision has no numbers for more.
-        found = torch.autograd.grad(used / total, strides, allow_unused=True)
+        found: Sequence[Tensor | None] = [None] * len(strides)
+        if used.requires_grad:  # otherwise it is the same whatever the strides
+            # As parts of the whole: half precision has no numbers for more.
+            found = torch.autograd.grad(used / total, strides, allow_unused=True)
     slopes = []
     for layer, slope in zip(layers, found, strict=True):
         slope = torch.zeros_like(layer.stride) if slope is None else slope
