@@ -29,7 +29,8 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
         macs: multiply-accumulates that one example may cost, as :func:`cost` counts them.
 
     Raises:
-        ValueError: if no stride makes it as cheap as that.
+        ValueError: if no stride makes it as cheap as that, or a stride can't be set because it is
+            computed from something else.
 
     >>> from diffstride import DiffStride2d, cost
     >>> model = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
@@ -37,7 +38,7 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     >>> cost(model, (8, 32, 32)).macs <= 100_000
     True
     """
-    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    layers = _learnable(model)
     if not layers:
         raise ValueError("the model has no learnable stride that could grow")
     began = [layer.stride.detach().clone() for layer in layers]
@@ -68,6 +69,24 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
         f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
         f"costs {least / 1e6:.4g} M; {advice}"
     )
+
+
+@torch.enable_grad()  # without, nothing that is computed would seem to be learned
+def _learnable(model: nn.Module) -> list[DiffStrideNd]:
+    """The layers whose stride is learned; a ValueError if one can't be set."""
+    found = []
+    for name, layer in model.named_modules():
+        if not isinstance(layer, DiffStrideNd) or not layer.stride.requires_grad:
+            continue
+        if "stride" not in layer._parameters:
+            raise ValueError(
+                f"{name or 'the model'} ({type(layer).__name__}) has a stride that is computed "
+                f"from something else (torch.nn.utils.parametrize), and can't be given another: "
+                f"take that away with parametrize.remove_parametrizations(layer, 'stride'), or "
+                f"have soft_macs in the loss instead of a budget"
+            )
+        found.append(layer)
+    return found
 
 
 def _cost(
@@ -136,7 +155,7 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     >>> least_macs(model, (8, 32, 32))
     32064
     """
-    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    layers = _learnable(model)
     before = [layer.stride for layer in layers]
     try:
         for layer in layers:
