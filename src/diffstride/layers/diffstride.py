@@ -101,7 +101,7 @@ class DiffStrideNd(nn.Module):
             initial = torch.tensor(self._initial[: self._elements], dtype=torch.float64)
             self.stride.copy_(initial)
         self._remembered = self._initial
-        self._remembered_parameter = [self.stride]
+        self._remembered_parameter: list[Tensor] = [self.stride]
         self._seen: tuple[Tensor, int, tuple[float, ...]] | None = None
 
     @property
@@ -243,7 +243,7 @@ class DiffStrideNd(nn.Module):
         self._remember()
 
     def _apply(self, *arguments: Any, **options: Any) -> "DiffStrideNd":
-        super()._apply(*arguments, **options)
+        super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
         self._remember()  # another precision rounds a stride
         return self
 
