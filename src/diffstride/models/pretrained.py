@@ -46,7 +46,9 @@ def save_pretrained(
         "model": _arguments(model),
         "metadata": dict(metadata or {}),
     }
-    _canonical(content)  # before anything is made: what JSON has not is an error
+    # Before anything is made: what JSON has not is an error, and what it writes otherwise (a number
+    # that is a name, a tuple) is what a reader finds, so the digest is of that.
+    content = json.loads(json.dumps(content))
     path = Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     # Names that nobody else has, and all written before anything that is there is touched.
