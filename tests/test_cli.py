@@ -229,6 +229,27 @@ def test_what_explodes_at_once_leaves_no_run(words, there, capsys):
     )
 
 
+# One step, the last of its epoch: no loss of training comes after it.
+LAST_STEP = "--data.batch_size 64 --trainer.epochs 1 --optim.schedule constant".split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--optim.lr", "1e36", "--optim.name", "sgd"],
+        ["--optim.stride_lr", "1e38"],  # which Adam divides by a tenth at first
+        ["--optim.lr", "1e39"],
+        ["--optim.weight_decay", "1e39", "--optim.name", "sgd"],
+    ],
+    ids=" ".join,
+)
+def test_what_explodes_in_the_last_step_leaves_no_run(words, capsys):
+    assert main(["train", "digits", *TINY, *LAST_STEP, *words, "--name", "x"]) == 1
+    message = r"diffstride: .* became \w+ in epoch 1: try a smaller --optim.lr or .* no run is left"
+    assert re.fullmatch(message, capsys.readouterr().err.strip())
+    assert not list(Path().rglob("*"))
+
+
 @pytest.mark.parametrize(
     "name", ["..", ".", "", "a/../../b", "/tmp/b", "a/b", "a\\b", "C:b", "a\nb", "a\0b", "\x1b[2J"]
 )

@@ -28,6 +28,7 @@ from diffstride.training.callbacks import (
     Progress,
     StrideMonitor,
     exploded,
+    is_finite,
 )
 from diffstride.training.checkpoints import SealedCheckpoints, newest_checkpoint, read_checkpoint
 from diffstride.training.config import Config
@@ -128,8 +129,8 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
             strategy=told.strategy,
             precision=told.precision,
             callbacks=[
-                StrideMonitor(size, run.folder / "strides.csv"),
                 metrics,
+                StrideMonitor(size, run.folder / "strides.csv"),
                 Checkpoints(run, metrics),
                 Progress(),
             ],
@@ -165,9 +166,12 @@ def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
             raise
         except Exception as error:
             # Strides that are no numbers any more fail in ways of their own.
-            if all(bool(x.isfinite().all()) for x in prepared.module.parameters()):
-                raise
-            raise exploded("weights or strides became infinite", trainer) from error
+            if not is_finite(prepared.module):
+                raise exploded("weights or strides became infinite", trainer) from error
+            # How torch refuses to multiply a gradient by a number that its precision has not.
+            if isinstance(error, RuntimeError) and "without overflow" in str(error):
+                raise exploded("a step became infinite", trainer) from error
+            raise
 
 
 @contextmanager
