@@ -206,8 +206,19 @@ def load_model(run: Run, best: bool = False) -> nn.Module:
     model = build(run.config.model, run.data)
     weights = newest_weights(run, best)
     own = {name for name in weights if name.startswith("model.")}
-    model.load_state_dict({name.removeprefix("model."): weights[name] for name in own})
+    _load(model, {name.removeprefix("model."): weights[name] for name in own}, run)
     return model.eval()
+
+
+def _load(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise RunError(
+            f"{run.folder} has config.yaml and data.json of another network than its checkpoints: "
+            f"{reason}"
+        ) from error
 
 
 def evaluate(
@@ -226,7 +237,7 @@ def evaluate(
     weights = newest_weights(run, best)
     prepared = prepare(config, run.data)
     module = prepared.module.eval()
-    module.load_state_dict(weights)
+    _load(module, weights, run)
     with torch.inference_mode():
         module.on_validation_epoch_start()
         for i, batch in enumerate(prepared.test):
