@@ -28,6 +28,8 @@ POSITIVE = {"stride"}
 
 LONGEST_YAML = 1_000_000
 """Characters; what is written here has a few thousand."""
+LONGEST_SCALAR = 3_000
+"""Characters of one value; of more, YAML may make a number that takes forever to compute."""
 DEEPEST = 20
 TOO_DEEP = f"lists and mappings must be nested at most {DEEPEST} deep"
 
@@ -132,6 +134,11 @@ def _check_plain(text: str, path: Path) -> None:
         if getattr(event, "anchor", None) is not None:
             raise DamagedFile(
                 f"{where}: {event.anchor!r} is an anchor or an alias: write out what it stands for"
+            )
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            raise DamagedFile(
+                f"{where}: a value must have at most {LONGEST_SCALAR:,} characters, got "
+                f"{len(event.value):,}: {short(event.value)}"
             )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
