@@ -278,6 +278,45 @@ def test_a_file_does_not_say_where_to_write(out, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.yaml", "here"]
 
 
+RATES = [
+    ("0.001", "30", [], "0.03"),
+    ("0.1", "10.0", [], "1"),
+    ("0.001", "30", ["--optim.stride_lr", "0.03"], None),
+    ("0.001", "30", ["--optim.stride_lr=30"], None),
+    ("0.001", "3", [], None),
+    ("0.1", "null", [], None),
+]
+
+
+@pytest.mark.parametrize(("lr", "rate", "words", "same"), RATES)
+def test_a_file_with_the_stride_lr_of_an_earlier_version_is_told(lr, rate, words, same, capsys):
+    Path("old.yaml").write_text(
+        f"optim: {{lr: {lr}, stride_lr: {rate}}}\ndata: {{path: ./nowhere}}\n"
+    )
+    assert main(["train", "old.yaml", *words]) == 1
+    *said, last = capsys.readouterr().err.splitlines()
+    assert "./nowhere does not exist" in last
+    message = (
+        r"diffstride: old.yaml: stride_lr \d+ is taken for the learning rate of strides\. In .*"
+    )
+    assert [
+        re.fullmatch(rf"{message}: if this is one, {same} is the same", s) is None for s in said
+    ] == ([] if same is None else [False])
+
+
+def test_a_grid_with_the_stride_lr_of_an_earlier_version_is_told(capsys):
+    said = "old.toml: stride_lr 30 is taken for the learning rate of strides"
+    for grid, expected in (("[3.0, 10.0, 30.0]", "stride_lr 10 is"), ("[0.3, 3.0]", None)):
+        Path("old.toml").write_text(f"[grid]\n'optim.stride_lr' = {grid}\n")
+        assert main(["sweep", "old.toml", "--seeds", "1", "--dry_run"]) == 0
+        error = capsys.readouterr().err
+        assert error.count("\n") == (expected is not None)
+        assert (expected or "") in error
+    Path("old.toml").write_text("[settings]\n'optim.stride_lr' = 30\n")
+    assert main(["sweep", "old.toml", "--seeds", "1", "--dry_run"]) == 0
+    assert said in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "a"

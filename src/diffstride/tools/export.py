@@ -20,8 +20,8 @@ from diffstride.tools.freeze import freeze
 from diffstride.tools.network_checks import check_copyable, check_runnable
 from diffstride.tools.running import copied
 
-# How many multiply-accumulates of products take as long as one of the N·log₂N steps of an FFT. About:
-# benchmarks/long.py times both, and how the length of an axis can be divided changes it.
+# About how many multiply-accumulates of products take as long as one of the N·log₂N steps of an
+# FFT: benchmarks/long.py times both, and how the length of an axis can be divided changes it.
 FFT_WORK = 10
 
 
