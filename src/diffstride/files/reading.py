@@ -86,8 +86,9 @@ def read_json(path: Path, *names: str) -> dict[str, Any]:
         DamagedFile: if it is not.
         OSError: if there is no such file.
     """
+    text = _text(path)
     try:
-        found = json.loads(_text(path))
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
     except ValueError as error:  # a number of thousands of digits
