@@ -97,6 +97,8 @@ def train(words: list[str]) -> int:
     recipe, config = found
     config = recipes.override(config, words[1:], f"diffstride train {words[0]}")
     recipes.check_place(config, words[0], words[1:])
+    if said := recipes.rate_of_earlier_version(config, words[0], words[1:]):
+        print(f"diffstride: {said}", file=sys.stderr)
     from diffstride.experiments import train as commands
 
     interruption.raise_from_now_on()
@@ -164,6 +166,7 @@ def table(words: list[str]) -> int:
 
 
 def sweep(words: list[str]) -> int:
+    from diffstride.experiments import recipes
     from diffstride.experiments import sweep as commands
 
     parser = argparse.ArgumentParser(
@@ -190,6 +193,9 @@ def sweep(words: list[str]) -> int:
     )
     args, others = parser.parse_known_args(words)
     plan = commands.find(args.table, args.scale, args.seeds, others)
+    rates = (recipes.rate_of_earlier_version(r.config, args.table, others) for r in plan.runs)
+    if said := next(filter(None, rates), None):
+        print(f"diffstride: {said}", file=sys.stderr)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
         for name, state in commands.states(plan, out).items():

@@ -18,7 +18,8 @@ def ramp(frequency: Tensor, cutoff: Tensor | float, smoothness: float) -> Tensor
     >>> ramp(torch.arange(6.0), cutoff=2.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000, 0.0000])
     """
-    height = (smoothness + cutoff - frequency.abs()) / smoothness
+    # In this order a frequency at the cut-off is exactly at the ramp's end, whatever R rounds to.
+    height = (smoothness - (frequency.abs() - cutoff)) / smoothness
     # Not torch.clamp: whether it passes a gradient at its bounds depends on the version of torch,
     # and at whole N/(2S), where most strides begin, only the ends of the ramp may hold a frequency.
     inside = torch.where(height > 1, torch.ones_like(height), height)

@@ -28,6 +28,7 @@ from diffstride.training.callbacks import (
     Progress,
     StrideMonitor,
     exploded,
+    is_finite,
 )
 from diffstride.training.checkpoints import SealedCheckpoints, newest_checkpoint, read_checkpoint
 from diffstride.training.config import Config
@@ -128,8 +129,8 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
             strategy=told.strategy,
             precision=told.precision,
             callbacks=[
-                StrideMonitor(size, run.folder / "strides.csv"),
                 metrics,
+                StrideMonitor(size, run.folder / "strides.csv"),
                 Checkpoints(run, metrics),
                 Progress(),
             ],
@@ -165,9 +166,12 @@ def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None) -> None:
             raise
         except Exception as error:
             # Strides that are no numbers any more fail in ways of their own.
-            if all(bool(x.isfinite().all()) for x in prepared.module.parameters()):
-                raise
-            raise exploded("weights or strides became infinite", trainer) from error
+            if not is_finite(prepared.module):
+                raise exploded("weights or strides became infinite", trainer) from error
+            # How torch refuses to multiply a gradient by a number that its precision has not.
+            if isinstance(error, RuntimeError) and "without overflow" in str(error):
+                raise exploded("a step became infinite", trainer) from error
+            raise
 
 
 @contextmanager
@@ -202,8 +206,19 @@ def load_model(run: Run, best: bool = False) -> nn.Module:
     model = build(run.config.model, run.data)
     weights = newest_weights(run, best)
     own = {name for name in weights if name.startswith("model.")}
-    model.load_state_dict({name.removeprefix("model."): weights[name] for name in own})
+    _load(model, {name.removeprefix("model."): weights[name] for name in own}, run)
     return model.eval()
+
+
+def _load(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise RunError(
+            f"{run.folder} has config.yaml and data.json of another network than its checkpoints: "
+            f"{reason}"
+        ) from error
 
 
 def evaluate(
@@ -222,7 +237,7 @@ def evaluate(
     weights = newest_weights(run, best)
     prepared = prepare(config, run.data)
     module = prepared.module.eval()
-    module.load_state_dict(weights)
+    _load(module, weights, run)
     with torch.inference_mode():
         module.on_validation_epoch_start()
         for i, batch in enumerate(prepared.test):

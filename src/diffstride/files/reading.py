@@ -6,17 +6,32 @@ An error names the file, the line and, in a table, the column.
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 WORDS = {"layer"}
 """Columns that hold no numbers."""
-WHOLE = {"epoch", "step", "axis", "input_size", "output_size"}
-"""Columns that hold whole numbers."""
+
+LARGEST_SIZE = 10_000_000
+"""Of one axis, in samples."""
+LIMITS = {
+    "axis": (0, 2),
+    "input_size": (1, LARGEST_SIZE),
+    "output_size": (1, LARGEST_SIZE),
+    "epoch": (0, 10**12),
+    "step": (0, 10**12),
+}
+"""Of columns that hold whole numbers, both ends included."""
+POSITIVE = {"stride"}
+"""Columns that hold numbers above 0."""
 
 LONGEST_YAML = 1_000_000
 """Characters; what is written here has a few thousand."""
-DEEPEST_YAML = 20
+LONGEST_SCALAR = 3_000
+"""Characters of one value; of more, YAML may make a number that takes forever to compute."""
+DEEPEST = 20
+TOO_DEEP = f"lists and mappings must be nested at most {DEEPEST} deep"
 
 
 class DamagedFile(ValueError):
@@ -28,7 +43,7 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
 
     Args:
         path: the file.
-        columns: that must be there, with something in every row.
+        columns: that must be there, with something in every row, and numbers that are finite.
         may_be_empty: whether the file may hold nothing, as that of a network without strides.
 
     Raises:
@@ -53,7 +68,7 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
             row = dict(zip(header, cells, strict=True))
             for name, cell in row.items():
                 if cell or name in columns:
-                    _check(cell, name, where)
+                    _check(cell, name, where, finite=name in columns)
             found.append(row)
     except csv.Error as error:
         raise DamagedFile(f"{path}, line {lines.line_num}: {error}") from error
@@ -71,10 +86,17 @@ def read_json(path: Path, *names: str) -> dict[str, Any]:
         DamagedFile: if it is not.
         OSError: if there is no such file.
     """
+    text = _text(path)
     try:
-        found = json.loads(_text(path))
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise DamagedFile(f"{path} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise DamagedFile(f"{path}: {TOO_DEEP}") from error
+    if _is_deep(found):
+        raise DamagedFile(f"{path}: {TOO_DEEP}")
     return _mapping(path, found, names)
 
 
@@ -114,17 +136,32 @@ def _check_plain(text: str, path: Path) -> None:
             raise DamagedFile(
                 f"{where}: {event.anchor!r} is an anchor or an alias: write out what it stands for"
             )
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            raise DamagedFile(
+                f"{where}: a value must have at most {LONGEST_SCALAR:,} characters, got "
+                f"{len(event.value):,}: {short(event.value)}"
+            )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST_YAML:
-            raise DamagedFile(
-                f"{where}: lists and mappings must be nested at most {DEEPEST_YAML} deep"
-            )
+        if depth > DEEPEST:
+            raise DamagedFile(f"{where}: {TOO_DEEP}")
+
+
+def _is_deep(found: Any) -> bool:
+    level = [found]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for value in level
+            if isinstance(value, dict | list)
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
 
 
 def _mapping(path: Path, found: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise DamagedFile(f"{path} must be a mapping of names to values, got {_short(found)}")
+        raise DamagedFile(f"{path} must be a mapping of names to values, got {short(found)}")
     if missing := [name for name in names if name not in found]:
         raise DamagedFile(f"{path} must have {', '.join(names)}: there is no {missing[0]}")
     return found
@@ -143,19 +180,30 @@ def _text(path: Path) -> str:
     return text
 
 
-def _check(cell: str, column: str, where: str) -> None:
+def _check(cell: str, column: str, where: str, finite: bool) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
-    kind = "a word" if column in WORDS else "a whole number" if column in WHOLE else "a number"
+    kind = "a word" if column in WORDS else "a number"
+    if column in LIMITS:
+        kind = "a whole number from {:,} to {:,}".format(*LIMITS[column])
+    elif column in POSITIVE:
+        kind = "a number above 0"
+    if not _holds(cell, column, finite):
+        raise DamagedFile(f"{where}: column {column} must be {kind}, got {short(cell)}")
+
+
+def _holds(cell: str, column: str, finite: bool) -> bool:
+    if column in WORDS:
+        return bool(cell)
     try:
-        if not cell:
-            raise ValueError("nothing")
-        if column not in WORDS:
-            (int if column in WHOLE else float)(cell)
+        if column in LIMITS:
+            lowest, highest = LIMITS[column]
+            return lowest <= int(cell) <= highest
+        number = float(cell)
     except ValueError:
-        message = f"{where}: column {column} must be {kind}, got {_short(cell)}"
-        raise DamagedFile(message) from None
+        return False
+    return (math.isfinite(number) or not finite) and (number > 0 or column not in POSITIVE)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."

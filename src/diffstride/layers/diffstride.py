@@ -1,5 +1,6 @@
 """Layers whose stride is a parameter."""
 
+import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ class DiffStrideNd(nn.Module):
             initial = torch.tensor(self._initial[: self._elements], dtype=torch.float64)
             self.stride.copy_(initial)
         self._remembered = self._initial
-        self._remembered_parameter = [self.stride]
+        self._remembered_parameter: list[Tensor] = [self.stride]
         self._seen: tuple[Tensor, int, tuple[float, ...]] | None = None
 
     @property
@@ -150,8 +151,15 @@ class DiffStrideNd(nn.Module):
         """Project the parameter to its range in training mode, and say which size follows."""
         if not torch.compiler.is_compiling():
             return self.project(size)
+        if self.training and not torch.compiler.is_dynamo_compiling():
+            raise RuntimeError(
+                "a layer that learns its stride can't be exported in training mode, in which it "
+                "may write its stride: call eval() on the model first"
+            )
         if not self.training and (self.fixed_size is not None or not self.crop):
-            return self._output_size(size, self._remembered)  # whatever the stride
+            # The size is the same whatever the stride, but that must be a number.
+            torch._assert_async(self.in_range().isfinite().all(), "stride must be finite")
+            return self._output_size(size, self._remembered)
         from diffstride.layers import outside_graphs
 
         if self.training or not outside_graphs.is_graph_whole():
@@ -192,7 +200,9 @@ class DiffStrideNd(nn.Module):
         if writable and self._clamp(self._read()) != self._read():
             with torch.no_grad():
                 self.stride.clamp_(self.min_stride, self.max_stride)
-        return self._output_size(size, self.strides)
+        strides = self.strides
+        arguments.check_strides(strides)
+        return self._output_size(size, strides)
 
     def in_range(self) -> Tensor:
         """The parameter, within its range; the gradient passes straight through."""
@@ -232,10 +242,18 @@ class DiffStrideNd(nn.Module):
         super()._load_from_state_dict(*arguments)
         self._remember()
 
+    def _apply(self, *arguments: Any, **options: Any) -> "DiffStrideNd":
+        super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
+        self._remember()  # another precision rounds a stride
+        return self
+
     def _remember(self) -> None:
         """Read the strides for whole graphs in eval mode, which can't read them by themselves."""
-        self._remembered = self.strides
-        self._remembered_parameter = [self.stride]  # in a list: it is registered already
+        with contextlib.suppress(TypeError):  # one without values, as the compiler has them
+            self._remembered = self.strides
+        # One that is computed from others can't be copied, and is none that could be exported.
+        known = self.stride if self.stride.is_leaf else self.stride.detach().clone()
+        self._remembered_parameter = [known]  # in a list: it is registered already
 
     def _last_seen(self) -> tuple[float, ...]:
         """The strides, for a graph that is being made."""
@@ -244,8 +262,9 @@ class DiffStrideNd(nn.Module):
         # torch.export has put a tensor without values in the place of the parameter, and looks at
         # all that is done in this thread.
         with ThreadPoolExecutor(1) as thread:
-            values: list[float] = thread.submit(self._remembered_parameter[0].tolist).result()
-        return self._clamp(values) * (self.axes if self.shared else 1)
+            known = self._remembered_parameter[0]
+            values = thread.submit(lambda: self._clamp(known.tolist())).result()
+        return values * (self.axes if self.shared else 1)
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)

@@ -46,7 +46,9 @@ def save_pretrained(
         "model": _arguments(model),
         "metadata": dict(metadata or {}),
     }
-    _canonical(content)  # before anything is made: what JSON has not is an error
+    # Before anything is made: what JSON has not is an error, and what it writes otherwise (a number
+    # that is a name, a tuple) is what a reader finds, so the digest is of that.
+    content = json.loads(json.dumps(content))
     path = Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     # Names that nobody else has, and all written before anything that is there is touched.
@@ -80,7 +82,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     Args:
         folder: on this machine.
         model: the network to load into, for one that :func:`create` did not make: built as the
-            saved one was, by the same call of :func:`diffstride.convert` for example.
+            saved one was, by the same call of :func:`diffstride.convert` for example. For a class
+            of your own that is derived from one of transformers, it is converted if it is not yet.
 
     Raises:
         FileNotFoundError: if there is no such folder, or nothing whole in it.
@@ -98,9 +101,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     """
     _safetensors()
     if huggingface.is_converted(config := _read_json(folder)):
-        if model is not None:
-            raise ValueError(f"{folder} says itself how its network is built: leave out model=")
-        return huggingface.load_converted(folder, config)
+        return huggingface.load_converted(folder, config, model)
     config = read_config(folder)
     arguments = config["model"]
     path = Path(folder).expanduser() / WEIGHTS

@@ -101,7 +101,9 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{name}": value}
         )
     return flat
 

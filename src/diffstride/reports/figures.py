@@ -4,7 +4,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from diffstride.files.reading import read_json, read_rows
+from diffstride.files.facts import read_facts
+from diffstride.files.reading import read_rows
 from diffstride.files.writing import write
 from diffstride.reports.table import cutoff, read_strides
 
@@ -19,7 +20,8 @@ def draw_run(folder: Path) -> Path | None:
 
     Returns None for a run without learnable strides: there is nothing to draw.
     """
-    strides = read_strides(folder)
+    facts = read_facts(folder / "data.json")
+    strides = read_strides(folder, facts)
     if not strides:
         return None
     from matplotlib import colormaps
@@ -27,7 +29,6 @@ def draw_run(folder: Path) -> Path | None:
 
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
-    facts = read_json(folder / "data.json")
     layers = list(dict.fromkeys(row["layer"] for row in strides))
     for i, layer in enumerate(layers):
         own = [row for row in strides if row["layer"] == layer]

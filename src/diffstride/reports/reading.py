@@ -6,8 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffstride.files.reading import DamagedFile, read_json, read_rows, read_yaml
-from diffstride.reports.table import method, read_strides
+from diffstride.files.facts import read_facts
+from diffstride.files.reading import DamagedFile, read_json, read_rows
+from diffstride.reports.settings import read_settings
+from diffstride.reports.table import read_strides
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Run:
             ]
         except DamagedFile:
             raise
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise ValueError(
                 f"{path} must have images, each with a label and rows of pixels: {error!r}"
             ) from error
@@ -178,23 +180,19 @@ def read_run(folder: Path) -> Run:
         ValueError: if its config is not there or no config, or a file is damaged.
     """
     try:
-        config = read_yaml(folder / "config.yaml")
-        method(config, folder)
+        data, environment = folder / "data.json", folder / "environment.json"
+        facts = read_facts(data) if data.is_file() else {}
         return Run(
             folder,
-            config,
-            _json(folder / "data.json"),
-            _json(folder / "environment.json"),
+            read_settings(folder / "config.yaml"),
+            facts,
+            read_json(environment) if environment.is_file() else {},
             _numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
-            read_strides(folder) if (folder / "strides.csv").is_file() else [],
+            read_strides(folder, facts) if (folder / "strides.csv").is_file() else [],
             _numbers(folder / "times.csv", "step", "seconds"),
         )
     except OSError as error:
         raise ValueError(f"{folder} is no run: {error}") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
 
 
 def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:

@@ -148,6 +148,10 @@ class Sweep:
                 run = self.runs.get(entry["name"])
                 if (entry["row"], entry["column"]) == (row, column) and run and run.finished:
                     own = first_strides(run.strides)
+                    if "sampling_rate" not in run.facts:
+                        raise DamagedFile(
+                            f"{run.folder / 'data.json'} must have the sampling_rate of sound"
+                        )
                     strides = [float(line["stride"]) for line in own]
                     values.append([*strides, *(cutoff(line, run.facts) for line in own)])
             told = paper.get(row)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diffstride.files.reading import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.files.facts import read_facts
+from diffstride.files.reading import DamagedFile, read_rows
+from diffstride.reports.settings import read_settings
 
 HEADER = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs", "minutes")
 
@@ -31,8 +33,8 @@ def compare(folders: Sequence[str | Path]) -> str:
 
 def _lines(folder: Path) -> list[tuple[str, ...]]:
     try:
-        downsampling = method(read_yaml(folder / "config.yaml"), folder)
-        facts = read_json(folder / "data.json")
+        downsampling = read_settings(folder / "config.yaml")["model"]["downsampling"]
+        facts = read_facts(folder / "data.json")
     except OSError as error:
         raise ValueError(f"{folder} is no run: {error}") from error
     name = folder.resolve().name
@@ -40,7 +42,7 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
         return [(name, downsampling, "no epoch yet", *[""] * 4)]
     last = read_rows(folder / "metrics.csv", "test_accuracy", "mmacs")[-1]
     times = read_rows(folder / "times.csv", "seconds")
-    strides = first_strides(read_strides(folder))
+    strides = first_strides(read_strides(folder, facts))
     first = (
         name,
         downsampling,
@@ -50,7 +52,7 @@ def _lines(folder: Path) -> list[tuple[str, ...]]:
         f"{float(last['mmacs']):.1f}",
         f"{sum(float(row['seconds']) for row in times) / 60:.1f}",
     )
-    tasks = [name for name in last if name.startswith("test_accuracy_")]
+    tasks = [name for name in last if name.startswith("test_accuracy_") and last[name]]
     return [
         first,
         *(
@@ -73,19 +75,26 @@ def cutoff(row: dict[str, str], facts: dict[str, Any]) -> float:
     return float(part * facts["sampling_rate"][axis] / (2 * float(row["stride"])))
 
 
-def method(config: dict[str, Any], folder: Path) -> str:
-    """What the run of a config downsamples with.
+def read_strides(folder: Path, facts: dict[str, Any]) -> list[dict[str, str]]:
+    """The rows of strides.csv; none of a network without learnable strides.
 
     Raises:
-        DamagedFile: if the config does not say.
+        DamagedFile: if it has other axes than the data, or not all of them for a layer.
     """
-    told = config.get("model")
-    if not isinstance(told, dict) or not isinstance(told.get("downsampling"), str):
-        raise DamagedFile(f"{folder / 'config.yaml'} must have a model with a downsampling")
-    return str(told["downsampling"])
-
-
-def read_strides(folder: Path) -> list[dict[str, str]]:
-    """The rows of strides.csv; none of a network without learnable strides."""
-    columns = ("epoch", "layer", "axis", "stride")
-    return read_rows(folder / "strides.csv", *columns, may_be_empty=True)
+    path = folder / "strides.csv"
+    columns = ["epoch", "layer", "axis", "stride"]
+    if "axes" in facts:
+        columns.append("input_size")  # of which the cut-off is made
+    rows = read_rows(path, *columns, may_be_empty=True)
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        found.setdefault((row["layer"], row["epoch"]), []).append(int(row["axis"]))
+    highest = max((axis for axes in found.values() for axis in axes), default=0)
+    expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
+    for (layer, epoch), axes in found.items():
+        if sorted(axes) != expected:
+            raise DamagedFile(
+                f"{path} must have each of the axes {expected} of {layer} once in epoch {epoch}, "
+                f"got {axes}"
+            )
+    return rows

@@ -106,10 +106,10 @@ class Metrics(Callback):
         self.began = time.monotonic()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        # The first in the list of callbacks, so that nothing of this epoch is written before its
+        # numbers are known to be some: what is kept can be continued.
         means = pl_module.means()
-        if not math.isfinite(means["train_loss"]):
-            # Before anything of this epoch is written: what is kept can be continued.
-            raise exploded(f"the loss became {means['train_loss']}", trainer)
+        _check_finite(means, pl_module, trainer)
         row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
@@ -231,6 +231,25 @@ def strides_of(model: nn.Module) -> str:
         for layer in model.modules()
         if isinstance(layer, DiffStrideNd)
     )
+
+
+def _check_finite(means: dict[str, float], module: nn.Module, trainer: Trainer) -> None:
+    """Raise a FloatingPointError unless an epoch ended with numbers.
+
+    The last step may leave a network that no loss of training tells of.
+    """
+    for name, split in (("train_loss", "loss"), ("test_loss", "loss on test data")):
+        if not math.isfinite(means.get(name, 0.0)):
+            raise exploded(f"the {split} became {means[name]}", trainer)
+    # Processes have running statistics of their own, and all must come to one answer.
+    if not trainer.strategy.reduce_boolean_decision(is_finite(module)):
+        raise exploded("weights or strides became infinite", trainer)
+
+
+def is_finite(module: nn.Module) -> bool:
+    """Whether all parameters and buffers of a network are finite."""
+    tensors = (*module.parameters(), *module.buffers())
+    return all(bool(x.isfinite().all()) for x in tensors)
 
 
 def exploded(what: str, trainer: Trainer) -> FloatingPointError:

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diffstride.files.reading import DamagedFile, read_json, read_yaml
+from diffstride.files.facts import read_facts
+from diffstride.files.reading import DamagedFile, read_yaml
 from diffstride.files.writing import write
 from diffstride.training.config import Config, check_name
 
@@ -103,17 +104,9 @@ class Run:
         """
         path = self.folder / "data.json"
         try:
-            found = read_json(path, "size", "classes", "mean", "std")
+            return read_facts(path, "size", "classes", "mean", "std")
         except OSError as error:
             raise RunError(f"{path} can't be read: {error}") from error
-        kinds = {"size": int, "mean": int | float, "std": int | float}
-        for name, kind in kinds.items():
-            values = found[name]
-            if not (isinstance(values, list) and all(isinstance(x, kind) for x in values)):
-                raise DamagedFile(f"{path}: {name} must be a list of numbers, got {values!r}")
-        if not isinstance(found["classes"], list | dict):
-            raise DamagedFile(f"{path}: classes must be a list, or one for each task")
-        return found
 
     @property
     def checkpoints(self) -> Path:
@@ -188,7 +181,7 @@ def _value(value: Any, hint: Any, name: str) -> Any:
         raise ValueError(f"{name} must be a list, got {value!r}")
     if hint is float and not isinstance(value, bool):
         # YAML takes 1e-3, without a point, for a word.
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return float(value)
     if type(value) is hint:
         return value
