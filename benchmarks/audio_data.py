@@ -17,11 +17,11 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.data.audio import Recordings
-from diffstride.data.spectrogram import LogMel
-from diffstride.data.windows import Batches
-from diffstride.experiments.recipes import RECIPES
-from diffstride.training.audio import AudioClassifier
+from diffstride.lab.data.audio_batches import Batches
+from diffstride.lab.data.recordings import Recordings
+from diffstride.lab.data.spectrogram import LogMel
+from diffstride.lab.training.audio_classifier import AudioClassifier
+from diffstride.lab.training.recipes import RECIPES
 
 TASKS = {"scenes": 10, "birds": 2, "instruments": 11, "pitch": 128, "commands": 35}
 

@@ -13,7 +13,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from diffstride.reports.sweeps import read
+from diffstride.lab.reports.sweeps import read
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]

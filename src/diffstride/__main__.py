@@ -3,14 +3,14 @@
 import os
 import sys
 
-from diffstride import interruption
+from diffstride.lab import interruption
 
 
 def run() -> int:
     """Run the command that the command line says. Returns its exit code."""
     try:
         interruption.watch()
-        from diffstride.cli import main
+        from diffstride.lab.cli import main
 
         code = main()
     except KeyboardInterrupt:

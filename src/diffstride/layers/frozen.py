@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from diffstride.core import basis
 from diffstride.core.resample import AxisPlan, resample
-from diffstride.layers.blocks import BlockProducts, choose_blocks
-from diffstride.layers.blocks import work as work_of_blocks
+from diffstride.layers.block_products import BlockProducts, choose_blocks
+from diffstride.layers.block_products import work as work_of_blocks
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,238 @@
+"""What a network costs at its present strides, and in which direction that changes with them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from diffstride.analysis.network_checks import check_axes, check_runnable
+from diffstride.analysis.running import Hook, run_once, unwrapped
+from diffstride.analysis.soft_sizes import FollowedSizes, Size, Soft, scaled, soft_output
+from diffstride.core.resample import by_fft
+from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.converted import Converted, Following
+from diffstride.layers.frozen import Frozen
+
+COUNTED = (
+    _ConvNd,
+    nn.Linear,
+    DiffStrideNd,
+    SpectralPoolNd,
+    DiffStrideConvNd,
+    Following,
+    Frozen,
+)
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One use of a layer, for one example."""
+
+    name: str
+    layer: nn.Module
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    macs: int
+    activations: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one example costs, in all and use by use in the order they run."""
+
+    macs: int
+    activations: int
+    parameters: int
+    layers: tuple[LayerCost, ...]
+
+    def __str__(self) -> str:
+        counts = (self.macs, self.activations, self.parameters)
+        macs, activations, parameters = (_short(count) for count in counts)
+        return f"{macs} MACs, {activations} activations, {parameters} parameters"
+
+
+def _short(count: int) -> str:
+    """Three digits and a prefix.
+
+    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
+    ('665', '1.23 k', '555 M', '4.1 G')
+    """
+    for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{prefix}"
+    return str(count)
+
+
+def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
+    """Multiply-accumulates, activations and parameters of a network at its present strides.
+
+    Counted for one example in eval mode, at the sizes that really come out: convolutions, linear
+    layers and the downsampling itself, which is one matrix product an axis, or on a long axis an
+    FFT, counted as N·log₂N. Activations are what these layers put out. Normalisations, activation
+    functions and poolings count nothing, nor do products that are no layer.
+
+    Args:
+        model: any module that takes one tensor. It is run once, without computing where that is
+            possible, and left as it was: the same tensors, modes and hooks. Of a network that is
+            wrapped for training in parallel, or compiled, the one inside is counted.
+        input_size: of one example, (channels, *spatial).
+
+    >>> from diffstride import DiffStride2d
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), DiffStride2d(2.0), nn.Conv2d(8, 8, 1))
+    >>> print(cost(model, (3, 32, 32)))
+    602 k MACs, 17.4 k activations, 298 parameters
+    >>> [layer.macs for layer in cost(model, (3, 32, 32)).layers]
+    [221184, 344064, 36864]
+    """
+    model = unwrapped(model)
+    uses: list[LayerCost] = []
+    names = {module: name for name, module in model.named_modules()}
+
+    def begin() -> Hook:
+        uses.clear()
+        return count
+
+    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
+        made = _own_output(layer, output)
+        macs = _macs(layer, x, output, x.shape[2:], made[2:])
+        activations = math.prod(made[1:])
+        size = (tuple(x.shape[2:]), tuple(made[2:]))
+        uses.append(LayerCost(names[layer], layer, *size, macs, activations))
+
+    _run(model, input_size, begin)
+    return Cost(
+        macs=sum(use.macs for use in uses),
+        activations=sum(use.activations for use in uses),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=tuple(uses),
+    )
+
+
+def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
+    """The multiply-accumulates of :func:`cost`, with a gradient in the strides.
+
+    The value is the exact count. The gradient is that of sizes N/S + 2R that need not be whole nor
+    stop at N, so that it points towards larger strides everywhere, also where a small step changes
+    no size. For a budget of B multiply-accumulates, add ``(soft_macs(model, size) / B - 1).relu()``
+    to the loss.
+
+    Sizes are followed through everything that keeps (batch, channels, *spatial); what comes after a
+    reshape to another number of axes counts as constant.
+
+    >>> from diffstride import DiffStride2d
+    >>> model = nn.Sequential(DiffStride2d(2.0), nn.Conv2d(8, 8, 3))
+    >>> macs = soft_macs(model, (8, 32, 32))
+    >>> macs.item() == cost(model, (8, 32, 32)).macs
+    True
+    >>> macs.backward()
+    >>> bool((model[0].stride.grad < 0).all())
+    True
+    """
+    total: list[Any] = []
+    made: dict[nn.Module, Size] = {}
+
+    def begin() -> Hook:
+        total.clear()
+        return count
+
+    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
+        size = followed.of(x)
+        if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
+            followed.sizes[output] = soft_output(layer, size, output.shape[2:])
+        elif isinstance(layer, Following):
+            followed.sizes[output] = made[layer.leader.downsample]
+        kept = made[layer] = followed.of(output)
+        whole = _own_output(layer, output)[2:]
+        if isinstance(layer, Converted):
+            kept = scaled(size, x.shape[2:], whole)
+        total.append(_macs(layer, x, output, size, kept))
+
+    with FollowedSizes() as followed:
+        _run(unwrapped(model), input_size, begin)
+    macs = sum(total, start=Soft(0.0, {}))
+    # Counts are exact: single precision would round those above 2²⁴.
+    result = torch.tensor(macs.value, dtype=torch.float64)
+    for layer, slopes in macs.slopes.items():
+        strides = layer.in_range().expand(layer.axes)
+        if strides.device.type == "mps":  # has no double precision
+            result = result.float()
+        strides = strides.to(result.dtype)
+        # Exactly the value that was counted, with the slope that was found.
+        change = (strides - strides.detach()) * torch.tensor(slopes).to(strides)
+        result = result.to(strides) + change.sum()
+    return result
+
+
+def _run(model: nn.Module, input_size: Sequence[int], begin: Callable[[], Hook]) -> None:
+    """Run one example through the model, and the hook after each counted layer."""
+    if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
+        raise ValueError(
+            f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
+        )
+    check_runnable(model)
+    # The convolution of a fused layer is no module of its own, but its downsampling is.
+    inside = {m.downsample for m in model.modules() if isinstance(m, DiffStrideConvNd)}
+    counted = [m for m in model.modules() if _is_counted(m) and m not in inside]
+    run_once(model, input_size, counted, partial(check_axes, model), begin)
+
+
+def _is_counted(module: nn.Module) -> bool:
+    # One that has its leader's size calls its leader's layer, which is counted as often.
+    shares = isinstance(module, Following) and module.same_size
+    return isinstance(module, COUNTED) and not shares
+
+
+def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any:
+    """Multiply-accumulates of one use, with sizes whole or soft."""
+    if isinstance(layer, _ConvTransposeNd):
+        return layer.weight.numel() * math.prod(size)
+    if isinstance(layer, _ConvNd):
+        return layer.weight.numel() * math.prod(kept)
+    if isinstance(layer, nn.Linear):
+        return layer.weight.numel() * (y[0].numel() // layer.out_features)
+    if isinstance(layer, DiffStrideConvNd):
+        # Axes along which the kernel has no extent are downsampled first; see core.conv.
+        padding = layer.padding if isinstance(layer.padding, tuple) else (0,) * len(size)
+        first = [k == 1 and p == 0 for k, p in zip(layer.kernel_size, padding, strict=True)]
+        early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
+        path = layer.downsample.path
+        return (
+            x.shape[1] * _resampling(size, early, first, path)
+            + layer.weight.numel() * math.prod(early)
+            + y.shape[1] * _resampling(early, kept, [not is_first for is_first in first], path)
+        )
+    if isinstance(layer, Frozen):
+        done = layer.done_before and tuple(x.shape[2:]) == layer.output_size
+        return 0 if done else x.shape[1] * layer.macs
+    own = layer.leader.downsample if isinstance(layer, Following) else layer
+    assert isinstance(own, DiffStrideNd | SpectralPoolNd)
+    return x.shape[1] * _resampling(size, kept, [True] * len(size), own.path)
+
+
+def _own_output(layer: nn.Module, output: Tensor) -> tuple[int, ...]:
+    """The shape of what a layer makes itself, without the downsampling it may have as a part."""
+    if isinstance(layer, Converted) and not layer.downsample_first:
+        assert layer.shapes is not None
+        return layer.shapes[0]
+    return tuple(output.shape)
+
+
+def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
+    """Multiply-accumulates to resample one map along some axes, in the order it is done."""
+    whole = [(int(n), int(m)) for n, m in zip(size, kept, strict=True)]
+    order = sorted(range(len(size)), key=lambda i: 1 / whole[i][1] - 1 / whole[i][0], reverse=True)
+    current, total = list(size), 0
+    for i in (i for i in order if axes[i]):
+        n, m = whole[i]
+        before = math.prod(current)
+        current[i] = kept[i]
+        if by_fft(n, path, len(size)):
+            total += before * math.ceil(math.log2(n)) + math.prod(current) * math.ceil(math.log2(m))
+        else:
+            total += before * kept[i]
+    return total

@@ -1,0 +1,73 @@
+"""Networks that can't be run or changed as they are: each is refused with what to do instead."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
+
+from diffstride.analysis.running import is_compiled
+from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+
+
+def check_runnable(model: nn.Module) -> None:
+    """Raise a ValueError unless a network can be run, and what its layers do can be seen."""
+    for name, module in model.named_modules():
+        where = name or "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{where} was made by torch.jit, and its layers can't be seen from outside: give "
+                f"the network that it was made of"
+            )
+        tensors = (*module._parameters.values(), *module._buffers.values())
+        if any(is_lazy(x) for x in tensors):
+            raise ValueError(
+                f"{where} ({type(module).__name__}) is lazy and has no weights yet: run the model "
+                f"once on an example, which makes them"
+            )
+
+
+def check_copyable(model: nn.Module, doing: str = "convert") -> None:
+    """Raise a ValueError unless layers of a network can be changed in a copy of it.
+
+    ``doing`` is what the copy is made for, a word for what to do with another network instead.
+    """
+    for name, module in model.named_modules():
+        where = name or "the model"
+        if isinstance(module, DataParallel | DistributedDataParallel):
+            kind = type(module).__name__
+            inner = f"{name}.module" if name else "model.module"
+            raise ValueError(
+                f"{where} is wrapped in {kind}: {doing} {inner}, and wrap what comes out"
+            )
+        if is_compiled(module):
+            raise ValueError(
+                f"{where} is compiled: {doing} the network that it was made of, and compile what "
+                f"comes out (of torch.compile(model), model._orig_mod is that network)"
+            )
+        if "forward" in vars(module):
+            raise ValueError(
+                f"{where} ({type(module).__name__}) had its method forward replaced by another "
+                f"function, which a copy would share with the original: {doing} the network "
+                f"before that, or write a subclass with a forward of its own"
+            )
+
+
+def check_axes(model: nn.Module, layer: nn.Module, x: Tensor) -> None:
+    """Raise a ValueError unless a layer is given a batch."""
+    axes = _axes(layer)
+    if axes is not None and x.ndim != axes + 2:
+        name = next(name for name, module in model.named_modules() if module is layer)
+        raise ValueError(
+            f"{name or 'the model'} ({type(layer).__name__}) takes a batch of {axes + 2} axes: "
+            f"(batch, channels, and {axes} more); it was given the shape {tuple(x.shape)}. "
+            f"input_size must be (channels, *spatial) of one example, without the batch"
+        )
+
+
+def _axes(layer: nn.Module) -> int | None:
+    """How many spatial axes a layer works on, None where that is not fixed."""
+    if isinstance(layer, _ConvNd):
+        return len(layer.kernel_size)
+    own = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
+    return own.axes if isinstance(own, DiffStrideNd | SpectralPoolNd) else None

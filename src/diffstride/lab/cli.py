@@ -1,0 +1,290 @@
+"""The command line. Each command imports what it needs when it runs: help comes at once."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import diffstride
+from diffstride.lab import extras, interruption
+
+DESCRIPTION = """Convolutional networks that learn their own strides.
+
+  diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
+                                      `diffstride train RECIPE --help` all options
+  diffstride resume RUN               continue a run that was interrupted
+  diffstride evaluate RUN             loss and accuracy of a run's network on test data
+  diffstride strides RUN              what it learned: strides, sizes, costs
+  diffstride table RUN...             runs side by side: accuracy, first strides, costs
+  diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
+  diffstride table SWEEP              that table, beside the paper's figures
+  diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
+  diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
+  diffstride predict MODEL FILES...   classify images or recordings; MODEL is a run or exported
+
+RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
+`diffstride --version` tells the version.
+"""
+
+BEST = "of the epoch that was best on the test data, instead of the last"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. 0 if it succeeded, 1 if it failed, 2 if it could not be understood."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": train,
+        "resume": resume,
+        "evaluate": evaluate,
+        "strides": strides,
+        "table": table,
+        "sweep": sweep,
+        "report": report,
+        "export": export,
+        "predict": predict,
+    }
+    if not words or words[0] in ("-h", "--help"):
+        print(DESCRIPTION, end="")
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"diffstride {diffstride.__version__}")
+        return 0
+    if words[0] not in commands:
+        print(f"diffstride: no command {words[0]!r}: {', '.join(commands)}", file=sys.stderr)
+        return 2
+    try:
+        return commands[words[0]](words[1:])
+    except KeyboardInterrupt:
+        return interruption.say(words)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = Path(os.devnull).open("w")
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        if interruption.received():
+            return interruption.say(words)
+        print(f"diffstride: {extras.advice(error, words[0]) or error}", file=sys.stderr)
+        if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
+            print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
+        return 1
+
+
+def train(words: list[str]) -> int:
+    from diffstride.lab.training import recipes
+    from diffstride.lab.training.recipes import RECIPES
+
+    if words and words[0] == "--list":
+        width = max(map(len, RECIPES))
+        for name, listed in RECIPES.items():
+            print(f"{name:{width}}  {listed.summary}")
+        return 0
+    if not words or words[0].startswith("-"):
+        help_wanted = bool(words) and words[0] in ("-h", "--help")
+        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of\n  "
+        out = sys.stdout if help_wanted else sys.stderr
+        print(text + "\n  ".join(RECIPES), file=out)
+        return 0 if help_wanted else 2
+    found = recipes.find(words[0])
+    if found is None:
+        known = ", ".join(RECIPES)
+        message = f"no recipe {words[0]!r}, nor such a file: it is a config.yaml or one of {known}"
+        print(f"diffstride train: {message}", file=sys.stderr)
+        return 2
+    recipe, config = found
+    config = recipes.override(config, words[1:], f"diffstride train {words[0]}")
+    recipes.check_place(config, words[0], words[1:])
+    from diffstride.lab.training import train as commands
+
+    interruption.raise_from_now_on()
+    commands.train(config, recipe, _conclude)
+    return 0
+
+
+def resume(words: list[str]) -> int:
+    parser = argparse.ArgumentParser("diffstride resume", description="Continue a run.")
+    parser.add_argument("run", help="the folder of the run")
+    args = parser.parse_args(words)
+    from diffstride.lab.training import train as commands
+
+    interruption.raise_from_now_on()
+    commands.resume(args.run, _conclude)
+    return 0
+
+
+def evaluate(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "diffstride evaluate", description="Loss and accuracy of a run's network on test data."
+    )
+    parser.add_argument("run", help="the folder of the run")
+    parser.add_argument("--data.path", dest="path", help="other data, of the same classes")
+    parser.add_argument("--best", action="store_true", help=BEST)
+    args = parser.parse_args(words)
+    from diffstride.lab.training import train as commands
+
+    for name, value in commands.evaluate(args.run, args.path, args.best).items():
+        print(f"{name.replace('_', ' ')}  {value:.4f}")
+    return 0
+
+
+def strides(words: list[str]) -> int:
+    parser = argparse.ArgumentParser("diffstride strides", description="What a run learned.")
+    parser.add_argument("run", help="the folder of the run")
+    parser.add_argument("--best", action="store_true", help=BEST)
+    args = parser.parse_args(words)
+    from diffstride.lab.training import train as commands
+
+    print(commands.table(args.run, args.best))
+    return 0
+
+
+def table(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "diffstride table", description="Runs side by side, or the table of a sweep."
+    )
+    parser.add_argument(
+        "run",
+        nargs="+",
+        help="the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
+        "written too",
+    )
+    args = parser.parse_args(words)
+    from diffstride.lab.reports.sweep_table import write_tables
+    from diffstride.lab.reports.table import compare
+
+    sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
+    for path in sweeps:
+        print(write_tables(path))
+    if runs := [path for path in args.run if path not in sweeps]:
+        print(compare(runs))
+    return 0
+
+
+def sweep(words: list[str]) -> int:
+    from diffstride.lab.sweeps import sweep as commands
+
+    parser = argparse.ArgumentParser(
+        "diffstride sweep",
+        usage="diffstride sweep TABLE [options]",
+        description=commands.DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("table", metavar="TABLE", help="one of the above, or a TOML file")
+    add("--seeds", type=int, metavar="N", help="how many runs a cell has: 3, or those of the file")
+    add("--scale", choices=("small", "paper"), default="small", help="small unless given")
+    add("--out", help="the folder of the sweep: runs/TABLE-SCALE")
+    add("--jobs", type=int, metavar="N", help="runs at a time: one a core, or one a GPU")
+    add("--gpus", type=float, metavar="PART", help="of a GPU for each run: 1; 0.25 for four on one")
+    add("--engine", choices=("local", "ray"), default="local", help="local unless given")
+    add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
+    add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
+    add(
+        "--dry_run",
+        action="store_true",
+        help="say which runs there are, how far, and what all take",
+    )
+    args, others = parser.parse_known_args(words)
+    plan = commands.find(args.table, args.scale, args.seeds, others)
+    out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
+    if args.dry_run:
+        for name, state in commands.states(plan, out).items():
+            print(f"{name}  {state}")
+        from diffstride.lab.sweeps.forecast import forecast
+
+        print(forecast(plan))
+        return 0
+    options = commands.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
+    interruption.raise_from_now_on()
+    try:
+        failed = commands.sweep(plan, out, options)
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same command goes on where it was", file=sys.stderr)
+        return 1
+    table([out])
+    for name, error in failed.items():
+        print(f"{name} failed: {error} ({Path(out) / 'logs' / name}.log)", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def report(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "diffstride report",
+        description="One HTML page of runs and sweeps, with all it needs in it.",
+    )
+    parser.add_argument("folder", nargs="+", help="of a run, of a sweep, or with some in it")
+    parser.add_argument(
+        "-o", dest="path", metavar="FILE", help="report.html in the first folder unless given"
+    )
+    args = parser.parse_args(words)
+    from diffstride.lab.reports import page
+
+    print(f"wrote {page.write(args.folder, args.path)}")
+    return 0
+
+
+def export(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "diffstride export",
+        description="A run's network for use elsewhere, with its classes and preprocessing.",
+    )
+    parser.add_argument("run", help="the folder of the run")
+    parser.add_argument(
+        "-o",
+        dest="path",
+        metavar="PATH",
+        help="what to write: NAME.onnx, or a folder of weights and config.json by a name without "
+        "suffix; RUN/model.onnx unless given",
+    )
+    parser.add_argument("--best", action="store_true", help=BEST)
+    args = parser.parse_args(words)
+    from diffstride.lab.inference import export as commands
+
+    for line in commands.export(args.run, args.path, args.best):
+        print(line)
+    return 0
+
+
+def predict(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "diffstride predict", description="Classify images or recordings."
+    )
+    parser.add_argument(
+        "model", help="a run's folder, or a file or folder that `diffstride export` wrote"
+    )
+    parser.add_argument("files", nargs="+", help="images or audio files")
+    parser.add_argument("--top", type=int, default=1, metavar="K", help="tell of so many classes")
+    parser.add_argument(
+        "--resize", action="store_true", help="scale images of another size, and take their middle"
+    )
+    parser.add_argument("--best", action="store_true", help=f"{BEST}; for runs only")
+    args = parser.parse_args(words)
+    from diffstride.lab.inference import predict as commands
+
+    found, errors = commands.predict(
+        args.model, args.files, top=args.top, resize=args.resize, best=args.best
+    )
+    if found:
+        print(commands.table(found))
+    for error in errors:
+        print(f"diffstride: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _conclude(folder: Path) -> None:
+    """What a run ends with: accuracy, strides, and where it is."""
+    from diffstride.lab.reports import figures, page
+    from diffstride.lab.training import train as commands
+
+    for text in commands.summary(folder):
+        print(text)
+    figure = figures.draw_run(folder)
+    print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""One picture: from the bytes of a file to pixels, upright, opaque and of a size that fits."""
+
+import io
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from diffstride.lab.data.sources import DataError
+
+MOST_PIXELS = 180_000_000
+"""Of a picture: more than any camera has, and little enough to be decoded."""
+LONGEST_SIDE = 65_535
+"""What JPEG can hold."""
+ORIENTATION = 0x0112
+"""The entry of EXIF that says which way the camera was held."""
+
+_LOCK = threading.Lock()
+
+
+def open_picture(name: str, data: bytes) -> Any:
+    """A picture, grey or coloured, the way up that it was taken.
+
+    What is transparent is shown on white.
+
+    Raises:
+        DataError: if it can't be read, or is too large to be.
+    """
+    from PIL import ImageOps, UnidentifiedImageError
+
+    try:
+        picture = _open(data)
+        width, height = picture.size
+        if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
+            raise ValueError(
+                f"it has {height:,}×{width:,} pixels, and {LONGEST_SIDE:,} along a side and "
+                f"{MOST_PIXELS:,} in all are the most"
+            )
+        if picture.mode == "F":
+            raise ValueError("its pixels are fractions, of a range that it does not say")
+        if _is_turned(picture):
+            picture = ImageOps.exif_transpose(picture)
+        return _opaque(picture)
+    except Exception as error:
+        reason: Any = error
+        if not data:
+            reason = "there is no such file, or it is empty"
+        elif isinstance(error, UnidentifiedImageError):  # it would say where in memory it is
+            reason = "its format is not known"
+        raise DataError(f"{name} can't be read as an image ({reason})") from error
+
+
+def _open(data: bytes) -> Any:
+    """A picture of which only the header is read, whatever its size."""
+    from PIL import Image
+
+    # PIL warns of pictures that cameras make, and not of lines that are millions of pixels long.
+    with _LOCK:
+        usual = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = None
+        try:
+            return Image.open(io.BytesIO(data))
+        finally:
+            Image.MAX_IMAGE_PIXELS = usual
+
+
+def _is_turned(picture: Any) -> bool:
+    try:
+        return bool(picture.getexif().get(ORIENTATION, 1) != 1)
+    except Exception:  # damaged, which the pixels need not be
+        return False
+
+
+def _opaque(picture: Any) -> Any:
+    """In 8 bits, grey or red, green and blue, with white behind what can be seen through."""
+    import numpy as np
+    from PIL import Image
+
+    mode = "L" if picture.mode in ("1", "L") or picture.mode.startswith("I") else "RGB"
+    if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
+        values = np.asarray(picture)
+        grey = (values // 256).clip(0, 255).astype(np.uint8)
+        if "transparency" in picture.info:  # the one value that stands for nothing
+            grey = np.where(values == picture.info["transparency"], np.uint8(255), grey)
+        return Image.fromarray(grey)
+    if picture.has_transparency_data:
+        seen = picture.convert("LA") if picture.mode == "La" else picture
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, seen.convert("RGBA"))
+    return picture.convert(mode)
+
+
+def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
+    """The middle of a picture, which is scaled to cover ``margin`` times ``size``, height first.
+
+    Raises:
+        DataError: as :func:`covering`.
+    """
+    height, width = size
+    scaled = covering(name, picture.size, size, margin)
+    left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
+    return picture.resize(scaled, smooth()).crop((left, top, left + width, top + height))
+
+
+def covering(
+    name: str, of: tuple[int, int], size: tuple[int, int], margin: float = 1.0
+) -> tuple[int, int]:
+    """The width and height that a picture of some width and height is scaled to.
+
+    Raises:
+        DataError: if it is so long and narrow that the whole of it would be too large then.
+    """
+    wanted = size[::-1]
+    scale = max(n * margin / m for n, m in zip(wanted, of, strict=True))
+    width, height = (max(n, round(m * scale)) for n, m in zip(wanted, of, strict=True))
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"{name} has {of[1]:,}×{of[0]:,} pixels, and would have {height:,}×{width:,} to cover "
+            f"{size[0]:,}×{size[1]:,}; {MOST_PIXELS:,} in all are the most"
+        )
+    return width, height
+
+
+def smooth() -> Any:
+    """How pictures are scaled."""
+    from PIL import Image
+
+    return Image.Resampling.BICUBIC
+
+
+def to_pixels(picture: Any) -> Tensor:
+    """Of a picture, as bytes (channels, height, width)."""
+    import numpy as np
+
+    pixels = torch.from_numpy(np.array(picture))
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)

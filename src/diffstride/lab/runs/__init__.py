@@ -1,0 +1,1 @@
+"""The folder of a run, without torch: configs, files that are written atomically and checked when read."""

@@ -1,0 +1,226 @@
+"""Layers of this library as constants: which they are, what comes to them, what replaces them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from diffstride.analysis.running import first_tensor
+from diffstride.core.conv import convolved_size
+from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.converted import CONVERTED, Converted, Following
+from diffstride.layers.frozen import Constants, Frozen, FrozenConv, spread, work
+from diffstride.layers.responses import read_constants
+from diffstride.surgery.pairs import find_pairs, has_hooks
+
+Downsampling = DiffStrideNd | SpectralPoolNd | Following
+Size = tuple[int, ...]
+
+
+def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
+    """Layers to replace, and the spatial size that comes to each."""
+    names = {module: name for name, module in model.named_modules()}
+    found: dict[nn.Module, Size] = {}
+    inside: list[nn.Module] = []
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        if not inside:
+            size = tuple(first_tensor(args, kwargs).shape[-_axes(module) :])
+            if found.setdefault(module, size) != size:
+                raise ValueError(
+                    f"{names[module]} is used at several sizes, {found[module]} and {size}, and "
+                    f"constants are for one: give each place a layer of its own"
+                )
+        inside.append(module)
+
+    def leave(*_: Any) -> None:
+        inside.pop()
+
+    hooks = []
+    for module in model.modules():
+        if isinstance(module, Converted | DiffStrideConvNd | Downsampling):
+            hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            hooks.append(module.register_forward_hook(leave))
+    try:
+        with torch.no_grad():
+            model(example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found:
+        raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
+    return found
+
+
+def _axes(module: Any) -> int:
+    layer = module if isinstance(module, Downsampling) else module.downsample
+    while isinstance(layer, Following):
+        layer = layer.leader.downsample
+    axes: int = layer.axes
+    return axes
+
+
+def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn.Module:
+    """A network, which is changed, with constants in the places of what it learned.
+
+    With ``merging``, a downsampling that follows a convolution at once may come before it.
+    """
+    sizes = find_sizes(model, example)
+    # All is read before anything is changed: layers may follow others.
+    constants = {module: _read(module, size, example) for module, size in sizes.items()}
+    alone = [module for module in sizes if isinstance(module, Downsampling)]
+    pairs = find_pairs(model, example, alone) if merging else {}
+    made = {
+        module: _constant(module, size, constants[module], example)
+        for module, size in sizes.items()
+    }
+    for convolution, (layer, size) in pairs.items():
+        constant = made[layer]
+        assert isinstance(constant, Frozen)
+        if constant.size == constant.output_size:  # it could not tell what is done already
+            continue
+        before = _before(convolution, size, constants[layer], example)
+        if before is not None:
+            changed: Any = convolution
+            changed.__class__ = CONVERTED[type(convolution)][2]
+            changed.downsample, changed.downsample_first = before, True
+            constant.done_before = True
+    return replace_modules(model, made)
+
+
+def replace_modules(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """A network with other modules in the places of some; what hooks do there is done still."""
+    places = [
+        (model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], module)
+        for name, module in model.named_modules(remove_duplicate=False)
+        if module in made and name
+    ]
+    for parent, child, module in places:
+        if parent not in made:  # whose parts are replaced with it
+            setattr(parent, child, made[module])
+    for old, new in made.items():
+        _move_hooks(old, new)
+    return made.get(model, model)
+
+
+def _move_hooks(old: nn.Module, new: nn.Module) -> None:
+    for name in (
+        "_forward_pre_hooks",
+        "_forward_pre_hooks_with_kwargs",
+        "_forward_hooks",
+        "_forward_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+    ):
+        setattr(new, name, getattr(old, name))
+
+
+def _read(module: Any, size: Size, like: Tensor) -> list[Constants]:
+    """What a layer's downsampling does along each axis."""
+    if isinstance(module, Downsampling):
+        layer: nn.Module = module
+    else:
+        layer = module.downsample
+        size = _undownsampled_size(module, size)
+    # Not called: what hooks do besides is done around the constants as well.
+    return read_constants(layer.forward, size, like)
+
+
+def _undownsampled_size(module: Any, size: Size) -> Size:
+    """The spatial size that a convolution or pooling makes before its downsampling."""
+    if isinstance(module, Converted):
+        assert module.shapes is not None
+        return module.shapes[0][-len(size) :]
+    return convolved_size(
+        size, module.kernel_size, padding=module.padding, dilation=module.dilation
+    )
+
+
+def _constant(module: Any, size: Size, axes: list[Constants], like: Tensor) -> nn.Module:
+    """The same layer with constants in the place of what it learned."""
+    if isinstance(module, Downsampling):
+        return Frozen(axes, like)
+    convolution = module
+    if isinstance(module, DiffStrideConvNd):
+        convolution = plain_convolution(module, 1)
+    before = None
+    if isinstance(convolution, _ConvNd) and not has_hooks(module.downsample):
+        before = _before(convolution, size, axes, like)
+    downsample = before or Frozen(axes, like)
+    if isinstance(module, DiffStrideConvNd):
+        return FrozenConv(convolution, downsample, before is not None)
+    _move_hooks(module.downsample, downsample)
+    module.downsample, module.downsample_first = downsample, before is not None
+    converted: nn.Module = module
+    return converted
+
+
+def _before(convolution: Any, size: Size, axes: list[Constants], like: Tensor) -> Frozen | None:
+    """The downsampling for before a convolution instead of after it, if that is less work.
+
+    The convolution is changed to read what it makes; otherwise nothing is.
+    """
+    mode = convolution.padding_mode
+    plain = mode == "zeros" and not isinstance(convolution.padding, str)
+    if plain:
+        paddings = [(p, p) for p in convolution.padding]
+    else:
+        both = convolution._reversed_padding_repeated_twice  # the last axis first
+        paddings = [(both[-2 * i - 2], both[-2 * i - 1]) for i in range(len(size))]
+    dilation = list(convolution.dilation)
+    first = []
+    for i, axis in enumerate(axes):
+        kernel = convolution.kernel_size[i]
+        if plain and axis.is_identity:  # the convolution does as ever along this axis
+            first.append(Constants(size[i], size[i]))
+            continue
+        if kernel == 1 and paddings[i] == (0, 0):
+            first.append(axis)
+        elif axis.weights is not None:  # each tap would need a matrix, and long ones are large
+            return None
+        else:
+            matrix = axis.matrix
+            if matrix is None:
+                matrix = torch.eye(axis.size, dtype=like.dtype, device=like.device)
+            taps = spread(matrix, size[i], kernel, dilation[i], paddings[i], mode)
+            first.append(Constants(size[i], len(taps), matrix=taps))
+        dilation[i], paddings[i] = axis.kept, (0, 0)
+    weights = convolution.weight.numel()
+    inside = math.prod(axis.kept for axis in axes) * weights
+    inside += convolution.in_channels * work(first)
+    outside = math.prod(axis.size for axis in axes) * weights
+    outside += convolution.out_channels * work(axes)
+    # Taps that lie far apart take a convolution longer.
+    slower = 1 if set(convolution.kernel_size) == {1} else 2
+    if slower * inside >= outside:
+        return None
+    if convolution.bias is not None:
+        # The bias, a constant, becomes what downsampling makes of it.
+        gain = math.prod(axis.gain for axis in axes)
+        convolution.bias = nn.Parameter(convolution.bias.detach() * gain)
+    convolution.dilation = tuple(dilation)
+    convolution.padding = tuple(left for left, _ in paddings)
+    convolution.padding_mode = "zeros"
+    return Frozen(first, like)
+
+
+def plain_convolution(module: DiffStrideConvNd, stride: Any) -> Any:
+    """A convolution of torch with the weights of one of ours."""
+    make: Any = module.convolution
+    convolution = make(
+        module.weight.shape[1] * module.groups,
+        module.weight.shape[0],
+        module.kernel_size,
+        stride=stride,
+        padding=module.padding,
+        dilation=module.dilation,
+        groups=module.groups,
+        bias=module.bias is not None,
+        padding_mode=module.padding_mode,
+        device="meta",
+    )
+    convolution.weight = module.weight
+    convolution.bias = module.bias
+    return convolution

@@ -1,0 +1,111 @@
+"""Whether a converted network runs at the sizes that it has now, and that it may learn."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diffstride.analysis.running import eval_mode
+from diffstride.layers import DiffStrideNd
+from diffstride.surgery.meetings import Traced, watch
+from diffstride.surgery.pairs import tensors
+from diffstride.surgery.resizing import is_larger
+
+
+def check_sizes(
+    model: nn.Module, example: Tensor, traced: Traced, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that converted layers make; a ValueError where a network can't do with others.
+
+    Args:
+        model: the network, converted.
+        example: what it was traced with.
+        traced: what was seen of it before it was converted.
+        names: of the layers that were converted.
+    """
+    sizes, outputs = _run(model, example, names)
+    _check_outputs(traced, outputs, names)
+    with _other_strides(model):
+        _, outputs = _run(model, example, names)
+    _check_outputs(traced, outputs, names)
+    return sizes
+
+
+@contextmanager
+def _other_strides(model: nn.Module) -> Iterator[None]:
+    """Strides as they might be learned, for a while."""
+    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    before = [layer.stride.detach().clone() for layer in layers]
+    with torch.no_grad():
+        try:
+            for layer in layers:
+                # Smaller ones where there are any: maps become larger, which leaves none empty.
+                smaller = layer.stride > 1.05 * layer.min_stride
+                layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
+            yield
+        finally:
+            for layer, stride in zip(layers, before, strict=True):
+                layer.stride.copy_(stride)
+
+
+def _run(
+    model: nn.Module, example: Tensor, names: Sequence[str]
+) -> tuple[dict[str, tuple[int, ...]], list[tuple[int, ...]]]:
+    """The sizes that some layers make, and the shapes that come out of the network."""
+    running: list[str] = []
+    sizes: dict[str, tuple[int, ...]] = {}
+    modules = dict(model.named_modules())
+
+    def note(name: str) -> Any:
+        def leave(_module: nn.Module, _args: Any, output: Tensor) -> None:
+            sizes[name] = tuple(output.shape[2:])
+
+        return leave
+
+    hooks = [
+        *watch(model, running),
+        *(modules[name].register_forward_hook(note(name)) for name in names),
+    ]
+    try:
+        with torch.no_grad(), eval_mode(model):
+            output = model(example)
+    except (RuntimeError, ValueError) as error:
+        name = running[-1] if running else ""
+        raise ValueError(
+            f"{name or 'the model'} ({type(modules[name]).__name__}) can't take what comes to it "
+            f"now: sizes are others after conversion, and change while strides learn. Put a "
+            f"pooling over everything before it (nn.AdaptiveAvgPool2d(1)), give size_multiple if "
+            f"sizes must be divisible, or leave out layers with exclude. It said: {error}"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sizes, [tuple(x.shape) for x in tensors(output)]
+
+
+def _check_outputs(traced: Traced, shapes: Sequence[tuple[int, ...]], names: Sequence[str]) -> None:
+    """Raise a ValueError if maps were made larger again, to a size that they now miss."""
+    made = {name: grid.size for name, _, grid in traced.uses if name in names}
+    for (expected, sites), found in zip(traced.outputs, shapes, strict=True):
+        size = expected[2:]
+        small = [
+            name
+            for name in names
+            if name in sites and len(made[name]) == len(size) and is_larger(made[name], size)
+        ]
+        if not small or found[2:] == size:
+            continue
+        larger = [r for r in traced.resizings if r.enlarges and r.sites & set(small)]
+        before = [name for name in names if name in small or any(name in r.sites for r in larger)]
+        what = str(larger[0]) if larger else "something"
+        raise ValueError(
+            f"{what} makes maps larger after {small[0]}, and can't know which stride is learned "
+            f"there: the model would put out {_text(found[2:])} and not {_text(size)}. Leave out "
+            f"what comes before it with exclude={before}"
+        )
+
+
+def _text(size: Sequence[int]) -> str:
+    return " × ".join(map(str, size))
