@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import torch
 
-from diffstride.lab.runs.reading import read_rows
+from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.checkpoints import read_checkpoint
 from tests.lab.training.processes import Command

@@ -4,9 +4,9 @@ import io
 from pathlib import Path
 from typing import Any
 
+from diffstride.files import write
 from diffstride.lab.reports.table import cutoff, read_strides
-from diffstride.lab.runs.reading import read_json, read_rows
-from diffstride.lab.runs.writing import write
+from diffstride.lab.runs.documents import read_json, read_rows
 
 AXIS_NAMES = {1: ("",), 2: ("vertical", "horizontal"), 3: ("depth", "vertical", "horizontal")}
 UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}

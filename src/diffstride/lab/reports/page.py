@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.runs.writing import write as write_whole
+from diffstride.files import write as write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.lab.reports.table import method, read_strides
-from diffstride.lab.runs.reading import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
 
 
 @dataclass(frozen=True)

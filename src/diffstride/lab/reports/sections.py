@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from diffstride.lab.reports import sweeps
 from diffstride.lab.reports.run_reader import Run, read_run
 from diffstride.lab.reports.sweeps import MEAN, Sweep
-from diffstride.lab.runs.reading import read_json
+from diffstride.lab.runs.documents import read_json
 
 Block: TypeAlias = dict[str, Any]
 """A table, figures or images, by its ``kind``, as the template knows it."""

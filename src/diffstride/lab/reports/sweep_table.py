@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from diffstride.files import write
 from diffstride.lab.reports import formats
 from diffstride.lab.reports.formats import Lines
 from diffstride.lab.reports.run_reader import Run
 from diffstride.lab.reports.sweeps import MEAN, Metric, Sweep, read
-from diffstride.lab.runs.reading import read_json
-from diffstride.lab.runs.writing import write
+from diffstride.lab.runs.documents import read_json
 
 FIRST = "Strides of the first layer, and up to which frequency they let pass"
 FIRST_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]

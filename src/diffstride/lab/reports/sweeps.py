@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from diffstride.lab.reports.run_reader import Run, read_run
 from diffstride.lab.reports.table import cutoff, first_strides
-from diffstride.lab.runs.reading import DamagedFile, read_json
+from diffstride.lab.runs.documents import DamagedFile, read_json
 
 MEAN = "Mean accuracy"
 

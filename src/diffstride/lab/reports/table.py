@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.runs.reading import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
 
 HEADER = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs", "minutes")
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from diffstride.lab.runs.writing import remove_parts, write
+from diffstride.files import remove_parts, write
 
 try:
     import fcntl

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from diffstride.lab.runs.reading import DamagedFile, read_json, read_yaml
-from diffstride.lab.runs.writing import write
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_yaml
+from diffstride.files import write
 from diffstride.lab.runs.config import Config, check_name
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from diffstride.lab.runs import lock
-from diffstride.lab.runs.reading import read_rows
+from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.run_folder import Run
 
 Event = tuple[str, str | None] | None

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from diffstride.lab.runs.reading import read_json
+from diffstride.files import write
+from diffstride.lab.runs.documents import read_json
 from diffstride.lab.runs.run_folder import RunError, environment
-from diffstride.lab.runs.writing import write
 from diffstride.lab.sweeps.paper_tables import COST_ROWS, PAPER, TABLES
 from diffstride.lab.sweeps.plan import Plan, with_model
 from diffstride.lab.training.prepare import build

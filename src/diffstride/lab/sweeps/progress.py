@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from diffstride.lab.runs.reading import read_rows
+from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.sweeps.engines import epochs_done, finished
 
 PAUSE = 2.0  # seconds between two looks at the folders

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diffstride.files import write
 from diffstride.lab.runs.config import Config
-from diffstride.lab.runs.reading import DamagedFile, read_json
+from diffstride.lab.runs.documents import DamagedFile, read_json
 from diffstride.lab.runs.run_folder import RunError, dump, load
-from diffstride.lab.runs.writing import write
 from diffstride.lab.sweeps import engines, grids
 from diffstride.lab.sweeps import paper_tables as tables
 from diffstride.lab.sweeps.engines import Job, epochs_done, finished

@@ -12,8 +12,9 @@ from torch import nn
 
 from diffstride.analysis.cost import cost
 from diffstride.analysis.penalty import stride_penalty
+from diffstride.files import write
+from diffstride.lab.runs.documents import write_rows
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.writing import write, write_rows
 from diffstride.layers import DiffStrideNd
 
 

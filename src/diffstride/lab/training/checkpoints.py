@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from diffstride.files import write
 from diffstride.lab.runs.run_folder import Run, RunError
 from diffstride.lab.runs.sealed import seal, unseal
-from diffstride.lab.runs.writing import write
 
 
 class SealedCheckpoints(TorchCheckpointIO):

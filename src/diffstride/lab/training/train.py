@@ -19,8 +19,8 @@ from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
 from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.lock import locked
-from diffstride.lab.runs.reading import read_rows
 from diffstride.lab.runs.run_folder import Run, RunError
 from diffstride.lab.training.callbacks import (
     Checkpoints,

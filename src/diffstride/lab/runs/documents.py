@@ -1,4 +1,4 @@
-"""Tables and documents in the folder of a run, checked while they are read.
+"""The CSV, JSON and YAML files in the folder of a run: how they are written, and checked when read.
 
 An error names the file, the line and, in a table, the column.
 """
@@ -6,8 +6,11 @@ An error names the file, the line and, in a table, the column.
 import csv
 import io
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from diffstride.files import write
 
 WORDS = {"layer"}
 """Columns that hold no numbers."""
@@ -21,6 +24,16 @@ DEEPEST_YAML = 20
 
 class DamagedFile(ValueError):
     """A file is not what was written once; the message says where."""
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a CSV file, with the columns of the first row."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write(path, text.getvalue())
 
 
 def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dict[str, str]]:
