@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.analysis.cost import cost, soft_macs
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 
 _GROWTH = 0.1
 """By how much of itself a stride grows at most at once: what it saves is only known close by."""
@@ -37,7 +38,7 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     >>> cost(model, (8, 32, 32)).macs <= 100_000
     True
     """
-    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    layers = _learning(model)
     if not layers:
         raise ValueError("the model has no learnable stride that could grow")
     began = [layer.stride.detach().clone() for layer in layers]
@@ -60,6 +61,10 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
         f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
         f"costs {least / 1e6:.4g} M; a smaller smoothness R makes its maps smaller"
     )
+
+
+def _learning(model: nn.Module) -> list[DiffStrideNd]:
+    return [layer for layer in learned_strides(model).values() if layer.stride.requires_grad]
 
 
 def _cost(
@@ -126,7 +131,7 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     >>> least_macs(model, (8, 32, 32))
     32064
     """
-    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    layers = _learning(model)
     before = [layer.stride for layer in layers]
     try:
         for layer in layers:

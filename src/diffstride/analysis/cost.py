@@ -12,21 +12,9 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from diffstride.analysis.network_checks import check_axes, check_runnable
 from diffstride.analysis.running import Hook, run_once, unwrapped
-from diffstride.analysis.soft_sizes import FollowedSizes, Size, Soft, scaled, soft_output
-from diffstride.core.resample import by_fft
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
-from diffstride.layers.converted import Converted, Following
-from diffstride.layers.frozen import Frozen
-
-COUNTED = (
-    _ConvNd,
-    nn.Linear,
-    DiffStrideNd,
-    SpectralPoolNd,
-    DiffStrideConvNd,
-    Following,
-    Frozen,
-)
+from diffstride.analysis.soft_sizes import FollowedSizes, Soft, scaled, soft_output
+from diffstride.layers.converted import Converted
+from diffstride.layers.resizer import Counted, Resizer, Size
 
 
 @dataclass(frozen=True)
@@ -98,7 +86,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
         return count
 
     def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
-        made = _own_output(layer, output)
+        made = _own_output(layer, x, output)
         macs = _macs(layer, x, output, x.shape[2:], made[2:])
         activations = math.prod(made[1:])
         size = (tuple(x.shape[2:]), tuple(made[2:]))
@@ -134,7 +122,7 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     True
     """
     total: list[Any] = []
-    made: dict[nn.Module, Size] = {}
+    made: dict[nn.Module | None, Size] = {}
 
     def begin() -> Hook:
         total.clear()
@@ -142,14 +130,13 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
 
     def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
         size = followed.of(x)
-        if isinstance(layer, DiffStrideNd | DiffStrideConvNd):
+        if isinstance(layer, Resizer) and layer.follows:
+            followed.sizes[output] = made[layer.stride_owner]
+        elif isinstance(layer, Resizer) and layer.stride_owner is not None:
             followed.sizes[output] = soft_output(layer, size, output.shape[2:])
-        elif isinstance(layer, Following):
-            followed.sizes[output] = made[layer.leader.downsample]
         kept = made[layer] = followed.of(output)
-        whole = _own_output(layer, output)[2:]
         if isinstance(layer, Converted):
-            kept = scaled(size, x.shape[2:], whole)
+            kept = scaled(size, x.shape[2:], _own_output(layer, x, output)[2:])
         total.append(_macs(layer, x, output, size, kept))
 
     with FollowedSizes() as followed:
@@ -158,7 +145,7 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     # Counts are exact: single precision would round those above 2²⁴.
     result = torch.tensor(macs.value, dtype=torch.float64)
     for layer, slopes in macs.slopes.items():
-        strides = layer.in_range().expand(layer.axes)
+        strides = layer.differentiable_strides()
         if strides.device.type == "mps":  # has no double precision
             result = result.float()
         strides = strides.to(result.dtype)
@@ -175,64 +162,26 @@ def _run(model: nn.Module, input_size: Sequence[int], begin: Callable[[], Hook])
             f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
         )
     check_runnable(model)
-    # The convolution of a fused layer is no module of its own, but its downsampling is.
-    inside = {m.downsample for m in model.modules() if isinstance(m, DiffStrideConvNd)}
-    counted = [m for m in model.modules() if _is_counted(m) and m not in inside]
+    counted = [module for module in model.modules() if _is_counted(module)]
     run_once(model, input_size, counted, partial(check_axes, model), begin)
 
 
 def _is_counted(module: nn.Module) -> bool:
-    # One that has its leader's size calls its leader's layer, which is counted as often.
-    shares = isinstance(module, Following) and module.same_size
-    return isinstance(module, COUNTED) and not shares
+    return isinstance(module, Counted | _ConvNd | nn.Linear) and getattr(module, "counts", True)
 
 
 def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any:
-    """Multiply-accumulates of one use, with sizes whole or soft."""
-    if isinstance(layer, _ConvTransposeNd):
-        return layer.weight.numel() * math.prod(size)
-    if isinstance(layer, _ConvNd):
-        return layer.weight.numel() * math.prod(kept)
+    """Return the multiply-accumulates of one use, with sizes whole or soft."""
+    if isinstance(layer, Counted):
+        return layer.macs(x.shape[1], y.shape[1], size, kept)
     if isinstance(layer, nn.Linear):
         return layer.weight.numel() * (y[0].numel() // layer.out_features)
-    if isinstance(layer, DiffStrideConvNd):
-        # Axes along which the kernel has no extent are downsampled first; see core.conv.
-        padding = layer.padding if isinstance(layer.padding, tuple) else (0,) * len(size)
-        first = [k == 1 and p == 0 for k, p in zip(layer.kernel_size, padding, strict=True)]
-        early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
-        path = layer.downsample.path
-        return (
-            x.shape[1] * _resampling(size, early, first, path)
-            + layer.weight.numel() * math.prod(early)
-            + y.shape[1] * _resampling(early, kept, [not is_first for is_first in first], path)
-        )
-    if isinstance(layer, Frozen):
-        done = layer.done_before and tuple(x.shape[2:]) == layer.output_size
-        return 0 if done else x.shape[1] * layer.macs
-    own = layer.leader.downsample if isinstance(layer, Following) else layer
-    assert isinstance(own, DiffStrideNd | SpectralPoolNd)
-    return x.shape[1] * _resampling(size, kept, [True] * len(size), own.path)
+    assert isinstance(layer, _ConvNd)
+    return layer.weight.numel() * math.prod(size if isinstance(layer, _ConvTransposeNd) else kept)
 
 
-def _own_output(layer: nn.Module, output: Tensor) -> tuple[int, ...]:
-    """The shape of what a layer makes itself, without the downsampling it may have as a part."""
+def _own_output(layer: nn.Module, x: Tensor, output: Tensor) -> tuple[int, ...]:
+    """Return the shape of what a layer makes itself, without a downsampling that is part of it."""
     if isinstance(layer, Converted) and not layer.downsample_first:
-        assert layer.shapes is not None
-        return layer.shapes[0]
+        return (*output.shape[:2], *layer.size_before_downsampling(x.shape[2:]))
     return tuple(output.shape)
-
-
-def _resampling(size: Size, kept: Size, axes: Sequence[bool], path: str) -> Any:
-    """Multiply-accumulates to resample one map along some axes, in the order it is done."""
-    whole = [(int(n), int(m)) for n, m in zip(size, kept, strict=True)]
-    order = sorted(range(len(size)), key=lambda i: 1 / whole[i][1] - 1 / whole[i][0], reverse=True)
-    current, total = list(size), 0
-    for i in (i for i in order if axes[i]):
-        n, m = whole[i]
-        before = math.prod(current)
-        current[i] = kept[i]
-        if by_fft(n, path, len(size)):
-            total += before * math.ceil(math.log2(n)) + math.prod(current) * math.ceil(math.log2(m))
-        else:
-            total += before * kept[i]
-    return total

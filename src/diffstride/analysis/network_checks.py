@@ -7,7 +7,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from diffstride.analysis.running import is_compiled
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.layers.resizer import Resizer
 
 
 def check_runnable(model: nn.Module) -> None:
@@ -66,8 +66,7 @@ def check_axes(model: nn.Module, layer: nn.Module, x: Tensor) -> None:
 
 
 def _axes(layer: nn.Module) -> int | None:
-    """How many spatial axes a layer works on, None where that is not fixed."""
+    """Return how many spatial axes a layer works on, None where that is not fixed."""
     if isinstance(layer, _ConvNd):
         return len(layer.kernel_size)
-    own = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
-    return own.axes if isinstance(own, DiffStrideNd | SpectralPoolNd) else None
+    return layer.axes if isinstance(layer, Resizer) and not layer.follows else None

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 
 
 def parameter_groups(
@@ -37,7 +37,7 @@ def parameter_groups(
     [('weights', 1, 0.1, 0.0005), ('vectors', 3, 0.1, 0.0), ('strides', 1, 1.0, 0.0)]
     >>> optimiser = torch.optim.SGD(groups, momentum=0.9)
     """
-    strides = {id(m.stride) for m in model.modules() if isinstance(m, DiffStrideNd)}
+    strides = {layer.stride for layer in learned_strides(model).values()}
     groups: dict[str, dict[str, Any]] = {
         "weights": {"params": [], "lr": lr, "weight_decay": weight_decay},
         "vectors": {"params": [], "lr": lr, "weight_decay": 0.0},
@@ -50,7 +50,7 @@ def parameter_groups(
     for parameter in model.parameters():
         if parameter.requires_grad:
             name = "vectors" if parameter.ndim <= 1 else "weights"
-            if id(parameter) in strides:
+            if parameter in strides:
                 name = "strides"
             groups[name]["params"].append(parameter)
     return [{"name": name, **group} for name, group in groups.items() if group["params"]]

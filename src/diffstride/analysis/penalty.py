@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 
 
 def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
@@ -27,11 +28,10 @@ def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
     >>> stride_penalty(model).item()  # 1/4 + 1/4 · 1/2
     0.375
     """
-    modules = model.modules() if isinstance(model, nn.Module) else dict.fromkeys(model)
-    layers = [module for module in modules if isinstance(module, DiffStrideNd)]
+    layers = learned_strides(model).values() if isinstance(model, nn.Module) else model
     total, area = torch.zeros(()), torch.ones(())
-    for layer in layers:
-        strides = layer.in_range().expand(layer.axes)
+    for layer in dict.fromkeys(layers):
+        strides = layer.differentiable_strides()
         area = area.to(strides) / strides.prod()
         total = total.to(area) + area
     return total

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 
 Check = Callable[[nn.Module, Tensor], None]
 """Called before a layer: the layer, and its input."""
@@ -78,7 +78,7 @@ def replaced_tensors(model: nn.Module, new: Callable[[Tensor], Tensor]) -> Itera
     """
     modules = list(model.modules())
     before = [(vars(module), dict(vars(module))) for module in modules]
-    strides = {part for m in modules if isinstance(m, DiffStrideNd) for part in m.modules()}
+    strides = {part for m in learned_strides(model).values() for part in m.modules()}
     known = {id(x): x for part in strides for x in (*part.parameters(), *part.buffers())}
 
     def replace(tensor: Tensor) -> Tensor:

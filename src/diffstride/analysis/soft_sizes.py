@@ -1,40 +1,48 @@
 """Sizes that know how they change with the strides of a network."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd
-
-# Numbers of samples: whole, or Soft.
-Size: TypeAlias = Sequence[Any]
+from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.resizer import Resizer, Size
 
 
 class Soft:
     """A number that knows how it changes with the strides of each layer."""
 
-    def __init__(self, value: float, slopes: dict[DiffStrideNd, tuple[float, ...]]) -> None:
+    def __init__(
+        self, value: float, slopes: dict[DiffStrideNd, tuple[float, ...]] | None = None
+    ) -> None:
         self.value = value
-        self.slopes = slopes
+        self.slopes = slopes or {}
 
-    def __add__(self, other: "Soft | float") -> "Soft":
-        if not isinstance(other, Soft):
-            return Soft(self.value + other, self.slopes)
-        slopes = dict(self.slopes)
+    def _combined(self, factor: float, other: "Soft", its: float) -> dict[Any, tuple[float, ...]]:
+        """Return the slopes of a sum of multiples of two numbers."""
+        slopes = {k: tuple(factor * slope for slope in v) for k, v in self.slopes.items()}
         for layer, theirs in other.slopes.items():
             ours = slopes.get(layer, (0.0,) * len(theirs))
-            slopes[layer] = tuple(a + b for a, b in zip(ours, theirs, strict=True))
-        return Soft(self.value + other.value, slopes)
+            slopes[layer] = tuple(a + its * b for a, b in zip(ours, theirs, strict=True))
+        return slopes
+
+    def __add__(self, other: "Soft | float") -> "Soft":
+        other = soft(other)
+        return Soft(self.value + other.value, self._combined(1.0, other, 1.0))
 
     def __mul__(self, other: "Soft | float") -> "Soft":
-        if isinstance(other, Soft):
-            product = self * other.value + other * self.value
-            return Soft(self.value * other.value, product.slopes)
-        slopes = {k: tuple(other * slope for slope in v) for k, v in self.slopes.items()}
-        return Soft(self.value * other, slopes)
+        other = soft(other)
+        return Soft(self.value * other.value, self._combined(other.value, other, self.value))
+
+    def __truediv__(self, other: "Soft | float") -> "Soft":
+        other = soft(other)
+        value = self.value / other.value
+        return Soft(value, self._combined(1 / other.value, other, -value / other.value))
+
+    def __rtruediv__(self, other: float) -> "Soft":
+        return soft(other) / self
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -42,26 +50,29 @@ class Soft:
         return int(self.value)
 
 
-def soft_output(layer: DiffStrideNd | DiffStrideConvNd, size: Size, whole: Size) -> Size:
-    """The sizes that come out, with the gradient of N/S + 2R."""
-    own = layer.downsample if isinstance(layer, DiffStrideConvNd) else layer
-    assert isinstance(own, DiffStrideNd)
-    soft = [n if isinstance(n, Soft) else Soft(n, {}) for n in size]
-    if own.fixed_size is not None:
-        return [Soft(m, {}) for m in whole]
-    if not own.crop:
-        return soft
-    for axis, (n, s) in enumerate(zip(list(soft), own.strides, strict=True)):
-        slope = tuple(-n.value / s**2 if i == axis else 0.0 for i in range(own.axes))
-        soft[axis] = Soft(whole[axis], (n * (1 / s) + Soft(0.0, {own: slope})).slopes)
-    return soft
+def soft(value: Soft | float) -> Soft:
+    """Return a number as one that may change with strides; a plain number does not."""
+    return value if isinstance(value, Soft) else Soft(value)
 
 
-def scaled(soft: Size, before: Size, after: Size) -> Size:
-    """Soft sizes after what changed whole ones from ``before`` to ``after``."""
-    sizes = zip(soft, before, after, strict=True)
+def soft_output(layer: Resizer, size: Size, whole: Size) -> Size:
+    """Return the whole sizes that come out, with the gradient of sizes that are not rounded."""
+    owner = layer.stride_owner
+    strides: list[Soft | float] = list(layer.strides_for([int(n) for n in size]))
+    if owner is not None:
+        one = [tuple(float(i == axis) for i in range(owner.axes)) for axis in range(owner.axes)]
+        strides = [Soft(s, {owner: one[i]}) for i, s in enumerate(owner.strides)]
+    exact = layer.soft_size(size, whole, strides)
+    return [Soft(int(m), soft(n).slopes) for m, n in zip(whole, exact, strict=True)]
+
+
+def scaled(sizes: Size, before: Size, after: Size) -> Size:
+    """Return soft sizes after what changed whole ones from ``before`` to ``after``."""
     # Of the product only the slopes: where the factor is rounded, the size is not.
-    return [Soft(m, (s * (m / n)).slopes) if isinstance(s, Soft) else m for s, n, m in sizes]
+    return [
+        Soft(m, (s * (m / n)).slopes) if isinstance(s, Soft) else m
+        for s, n, m in zip(sizes, before, after, strict=True)
+    ]
 
 
 class FollowedSizes(TorchFunctionMode):
@@ -76,6 +87,7 @@ class FollowedSizes(TorchFunctionMode):
         self.sizes: Any = WeakIdKeyDictionary()
 
     def of(self, x: Tensor) -> Size:
+        """Return the soft size of a tensor, or its whole one."""
         known: Size = self.sizes.get(x, tuple(x.shape[2:]))
         return known
 
@@ -83,20 +95,16 @@ class FollowedSizes(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         results = function(*args, **(kwargs or {}))
-        given = (*args, *(kwargs or {}).values())
-        source = next((t for t in _tensors(given) if t in self.sizes), None)
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        source = next((x for x in given if x in self.sizes), None)
         if source is not None:
-            for result in _tensors([results]):
-                if result.ndim == source.ndim and result not in self.sizes:
+            for result in tree_leaves(results):
+                if (
+                    isinstance(result, Tensor)
+                    and result.ndim == source.ndim
+                    and result not in self.sizes
+                ):
                     self.sizes[result] = scaled(
                         self.sizes[source], source.shape[2:], result.shape[2:]
                     )
         return results
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

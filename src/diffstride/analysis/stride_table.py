@@ -9,9 +9,8 @@ from torch import nn
 
 from diffstride.analysis.cost import Cost, LayerCost, cost
 from diffstride.core import arguments
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
-
-Site = DiffStrideNd | DiffStrideConvNd | SpectralPoolNd
+from diffstride.layers.resizer import Resizer
+from diffstride.text import aligned, times
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ class StrideTable:
         cells = [
             [
                 row.site,
-                _joined(row.strides, "{:.2f}"),
-                f"{_joined(row.input_size)} → {_joined(row.output_size)}",
+                times(row.strides, "{:.2f}"),
+                f"{times(row.input_size)} → {times(row.output_size)}",
                 f"{row.cost_share:.0%}",
             ]
             for row in self.rows
@@ -60,15 +59,10 @@ class StrideTable:
         if any(row.cutoff is not None for row in self.rows):
             header.append("cut-off")
             for line, row in zip(cells, self.rows, strict=True):
-                line.append(_joined(row.cutoff or (), "{:.4g}"))
-        widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in [header, *cells]
-        ]
-        strides = _joined(self.global_strides, "{:.2f}")
-        lines.append(f"global stride {strides}, a factor of {self.global_factor:.1f}; {self.cost}")
-        return "\n".join(lines)
+                line.append(times(row.cutoff or (), "{:.4g}"))
+        strides = times(self.global_strides, "{:.2f}")
+        last = f"global stride {strides}, a factor of {self.global_factor:.1f}; {self.cost}"
+        return "\n".join([*aligned([header, *cells]), last])
 
 
 def stride_table(
@@ -103,7 +97,7 @@ def stride_table(
     total = cost(model, input_size)
     places: dict[nn.Module, int] = {}
     for i, use in enumerate(total.layers):
-        if isinstance(use.layer, Site):
+        if isinstance(use.layer, Resizer) and not use.layer.follows:
             places.setdefault(use.layer, i)
     if not places:
         raise ValueError(
@@ -124,13 +118,8 @@ def _row(
     original: Sequence[int],
     sampling_rate: float | Sequence[float] | None,
 ) -> StrideRow:
-    layer = use.layer
-    if isinstance(layer, SpectralPoolNd):
-        ratios = (n / m for n, m in zip(use.input_size, use.output_size, strict=True))
-        strides = layer.stride or tuple(ratios)
-    else:
-        assert isinstance(layer, DiffStrideNd | DiffStrideConvNd)
-        strides = layer.strides
+    assert isinstance(use.layer, Resizer)
+    strides = use.layer.strides_for(use.input_size)
     cutoff = None
     if sampling_rate is not None:
         rates = arguments.per_axis(sampling_rate, len(strides), "sampling_rate")
@@ -139,7 +128,3 @@ def _row(
             for n, rate, s, whole in zip(use.input_size, rates, strides, original, strict=True)
         )
     return StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)
-
-
-def _joined(values: Sequence[float], form: str = "{}") -> str:
-    return " × ".join(form.format(value) for value in values)

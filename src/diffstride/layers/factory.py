@@ -1,25 +1,20 @@
 """The one factory by which networks ask for downsampling, whatever kind it is."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from diffstride.core import arguments
+from diffstride.core.rule import Rule
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, SpectralPool3d
 
-# What else layers may be told: spectral poolings the first, learnable ones all.
-_SPECTRAL_OPTIONS = ("norm", "path")
-_LEARNABLE_OPTIONS = (
-    "convention",
-    "crop",
-    "size_multiple",
-    "learnable",
-    "min_stride",
-    "max_stride",
-)
-OPTIONS = _SPECTRAL_OPTIONS + _LEARNABLE_OPTIONS
+# What else layers may be given: spectral poolings the first, learnable ones all.
+_SPECTRAL_OPTIONS = ("norm", "basis", "path")
+_RULE_OPTIONS = [f.name for f in fields(Rule) if f.name not in ("smoothness", "output_size")]
+OPTIONS = (*_RULE_OPTIONS, "learnable", "min_stride", "max_stride")
 KINDS = ("strided", "average", "max", "spectral", "diffstride")
 _LAYERS: dict[str, tuple[Any, Any, Any]] = {
     "average": (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def project(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
-    """Read the layer's stride on the host, as no graph can."""
-    return layer.project(size)
+def projected_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+    """Return the size that a layer makes; its stride is read on the host, as no graph can."""
+    return layer.rule.size_after(size, layer.project())
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

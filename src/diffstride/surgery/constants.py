@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from diffstride.analysis.running import first_tensor
-from diffstride.core.conv import convolved_size
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
-from diffstride.layers.converted import CONVERTED, Converted, Following
-from diffstride.layers.frozen import Constants, Frozen, FrozenConv, spread, work
-from diffstride.layers.responses import read_constants
+from diffstride.layers.constants import AxisConstants, work
+from diffstride.layers.conv import DiffStrideConvNd
+from diffstride.layers.converted import CONVERTED, Converted, recast
+from diffstride.layers.frozen import Frozen, FrozenConv, spread
+from diffstride.layers.resizer import Resizer
 from diffstride.surgery.pairs import find_pairs, has_hooks
 
-Downsampling = DiffStrideNd | SpectralPoolNd | Following
 Size = tuple[int, ...]
 
 
@@ -28,7 +27,7 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
         if not inside:
-            size = tuple(first_tensor(args, kwargs).shape[-_axes(module) :])
+            size = tuple(first_tensor(args, kwargs).shape[-resizer_of(module).axes :])
             if found.setdefault(module, size) != size:
                 raise ValueError(
                     f"{names[module]} is used at several sizes, {found[module]} and {size}, and "
@@ -41,7 +40,7 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
 
     hooks = []
     for module in model.modules():
-        if isinstance(module, Converted | DiffStrideConvNd | Downsampling):
+        if isinstance(module, Converted | Resizer):
             hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             hooks.append(module.register_forward_hook(leave))
     try:
@@ -55,12 +54,11 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
     return found
 
 
-def _axes(module: Any) -> int:
-    layer = module if isinstance(module, Downsampling) else module.downsample
-    while isinstance(layer, Following):
-        layer = layer.leader.downsample
-    axes: int = layer.axes
-    return axes
+def resizer_of(module: nn.Module) -> Resizer:
+    """Return the layer that changes the size: the module itself, or what a converted one has."""
+    layer = module.downsample if isinstance(module, Converted) else module
+    assert isinstance(layer, Resizer)
+    return layer
 
 
 def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn.Module:
@@ -71,7 +69,7 @@ def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn
     sizes = find_sizes(model, example)
     # All is read before anything is changed: layers may follow others.
     constants = {module: _read(module, size, example) for module, size in sizes.items()}
-    alone = [module for module in sizes if isinstance(module, Downsampling)]
+    alone = [m for m in sizes if not isinstance(m, Converted | DiffStrideConvNd)]
     pairs = find_pairs(model, example, alone) if merging else {}
     made = {
         module: _constant(module, size, constants[module], example)
@@ -84,9 +82,9 @@ def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn
             continue
         before = _before(convolution, size, constants[layer], example)
         if before is not None:
-            changed: Any = convolution
-            changed.__class__ = CONVERTED[type(convolution)][2]
-            changed.downsample, changed.downsample_first = before, True
+            merged = recast(convolution, CONVERTED[type(convolution)][2])
+            merged.downsample, merged.downsample_first = before, True
+            made[convolution] = merged
             constant.done_before = True
     return replace_modules(model, made)
 
@@ -117,34 +115,21 @@ def _move_hooks(old: nn.Module, new: nn.Module) -> None:
         setattr(new, name, getattr(old, name))
 
 
-def _read(module: Any, size: Size, like: Tensor) -> list[Constants]:
-    """What a layer's downsampling does along each axis."""
-    if isinstance(module, Downsampling):
-        layer: nn.Module = module
-    else:
-        layer = module.downsample
-        size = _undownsampled_size(module, size)
-    # Not called: what hooks do besides is done around the constants as well.
-    return read_constants(layer.forward, size, like)
-
-
-def _undownsampled_size(module: Any, size: Size) -> Size:
-    """The spatial size that a convolution or pooling makes before its downsampling."""
+def _read(module: nn.Module, size: Size, like: Tensor) -> list[AxisConstants]:
+    """Return what a layer's downsampling does along each axis."""
     if isinstance(module, Converted):
-        assert module.shapes is not None
-        return module.shapes[0][-len(size) :]
-    return convolved_size(
-        size, module.kernel_size, padding=module.padding, dilation=module.dilation
-    )
+        size = module.size_before_downsampling(size)
+    return resizer_of(module).constants(size, like)
 
 
-def _constant(module: Any, size: Size, axes: list[Constants], like: Tensor) -> nn.Module:
-    """The same layer with constants in the place of what it learned."""
-    if isinstance(module, Downsampling):
+def _constant(module: Any, size: Size, axes: list[AxisConstants], like: Tensor) -> nn.Module:
+    """Return the same layer with constants in the place of what it learned."""
+    if not isinstance(module, Converted | DiffStrideConvNd):
         return Frozen(axes, like)
-    convolution = module
     if isinstance(module, DiffStrideConvNd):
         convolution = plain_convolution(module, 1)
+    else:
+        convolution = recast(module, type(module))
     before = None
     if isinstance(convolution, _ConvNd) and not has_hooks(module.downsample):
         before = _before(convolution, size, axes, like)
@@ -152,12 +137,12 @@ def _constant(module: Any, size: Size, axes: list[Constants], like: Tensor) -> n
     if isinstance(module, DiffStrideConvNd):
         return FrozenConv(convolution, downsample, before is not None)
     _move_hooks(module.downsample, downsample)
-    module.downsample, module.downsample_first = downsample, before is not None
-    converted: nn.Module = module
+    convolution.downsample, convolution.downsample_first = downsample, before is not None
+    converted: nn.Module = convolution
     return converted
 
 
-def _before(convolution: Any, size: Size, axes: list[Constants], like: Tensor) -> Frozen | None:
+def _before(convolution: Any, size: Size, axes: list[AxisConstants], like: Tensor) -> Frozen | None:
     """The downsampling for before a convolution instead of after it, if that is less work.
 
     The convolution is changed to read what it makes; otherwise nothing is.
@@ -174,7 +159,7 @@ def _before(convolution: Any, size: Size, axes: list[Constants], like: Tensor) -
     for i, axis in enumerate(axes):
         kernel = convolution.kernel_size[i]
         if plain and axis.is_identity:  # the convolution does as ever along this axis
-            first.append(Constants(size[i], size[i]))
+            first.append(AxisConstants(size[i], size[i]))
             continue
         if kernel == 1 and paddings[i] == (0, 0):
             first.append(axis)
@@ -185,7 +170,7 @@ def _before(convolution: Any, size: Size, axes: list[Constants], like: Tensor) -
             if matrix is None:
                 matrix = torch.eye(axis.size, dtype=like.dtype, device=like.device)
             taps = spread(matrix, size[i], kernel, dilation[i], paddings[i], mode)
-            first.append(Constants(size[i], len(taps), matrix=taps))
+            first.append(AxisConstants(size[i], len(taps), matrix=taps))
         dilation[i], paddings[i] = axis.kept, (0, 0)
     weights = convolution.weight.numel()
     inside = math.prod(axis.kept for axis in axes) * weights

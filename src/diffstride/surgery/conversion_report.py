@@ -1,8 +1,10 @@
 """What a conversion changed and what it left, as a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from diffstride.text import aligned, times
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LeftAlone:
     reason: str
 
     def __str__(self) -> str:
-        sizes = f"{_size(self.size_before)} → {_size(self.size_after)}"
+        sizes = f"{times(self.size_before)} → {times(self.size_after)}"
         sizes = f" ({sizes})" if self.size_before else ""
         return f"{self.operation} in {self.name or 'the model'}{sizes}, {self.reason}"
 
@@ -56,26 +58,14 @@ class ConversionReport:
                 ("site", "before", "now followed by", "group", "size before", "size now")
             ]
             for site in self.sites:
-                sizes = (_size(site.size_before), _size(site.size_after))
+                sizes = (times(site.size_before), times(site.size_after))
                 lines.append((site.name, site.before, site.after, str(site.group), *sizes))
             macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
-            text = [*_table(lines), macs]
+            text = [*aligned(lines), macs]
         if self.left_alone:
             lines = [("left alone in", "what", "size before", "size after", "why")]
             for left in self.left_alone:
-                sizes = (_size(left.size_before), _size(left.size_after))
+                sizes = (times(left.size_before), times(left.size_after))
                 lines.append((left.name or "the model", left.operation, *sizes, left.reason))
-            text += _table(lines)
+            text += aligned(lines)
         return "\n".join(text)
-
-
-def _size(size: Sequence[int]) -> str:
-    return " × ".join(map(str, size))
-
-
-def _table(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]

@@ -18,7 +18,7 @@ from diffstride.layers.conversion_record import (
     follower_site,
     leader_site,
 )
-from diffstride.layers.converted import CONVERTED, Following, torch_class, whole_strides
+from diffstride.layers.converted import CONVERTED, shortening, torch_class, whole_strides
 from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
 from diffstride.surgery.meetings import Grid, Traced, trace
 from diffstride.surgery.sites import KINDS, check_example, find_sites, left_out
@@ -197,7 +197,7 @@ def _record(
         own = whole_strides(module)
         read = next(read for use, read, _ in uses if use == name).found()
         kept = "keep" if kind == "conv" else pooling
-        taken = _taken(module, axes) if kept == "keep" else (0,) * axes
+        taken = shortening(module, axes) if kept == "keep" else (0,) * axes
         if first is None:
             initial = arguments.per_axis(own if stride is None else stride, axes, "stride")
             found.append(leader_site(name, base, kept, initial, options))
@@ -208,22 +208,6 @@ def _record(
             same = first == (read, taken, own)
             found.append(follower_site(name, base, kept, names[0], ratio, same))
     return found
-
-
-def _taken(module: Any, axes: int) -> tuple[int, ...]:
-    """By how much a layer without its stride makes each axis shorter."""
-
-    def per_axis(name: str, otherwise: int) -> tuple[int, ...]:
-        value = getattr(module, name, otherwise)
-        if value == "valid":
-            return (0,) * axes
-        return tuple(value) if isinstance(value, tuple | list) else (value,) * axes
-
-    kernel, padding, dilation = (
-        per_axis(name, otherwise)
-        for name, otherwise in (("kernel_size", 1), ("padding", 0), ("dilation", 1))
-    )
-    return tuple(d * (k - 1) - 2 * p for k, p, d in zip(kernel, padding, dilation, strict=True))
 
 
 def _remember(model: nn.Module, record: dict[str, Any]) -> None:
@@ -253,8 +237,9 @@ def _describe(module: nn.Module) -> str:
 
 def _describe_new(module: nn.Module) -> str:
     layer: Any = module.downsample
-    if isinstance(layer, Following) and not layer.same_size:
-        return "what its group makes"
-    if isinstance(layer, Following):
-        layer = layer.leader.downsample
+    if layer.counts:
+        if layer.follows:
+            return "what its group makes"
+    else:
+        layer = layer.stride_owner
     return f"{type(layer).__name__}({', '.join(f'{s:g}' for s in layer.strides)})"

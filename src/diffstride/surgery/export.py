@@ -2,7 +2,6 @@
 
 import logging
 import os
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,9 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 from diffstride.analysis.network_checks import check_copyable, check_runnable
 from diffstride.analysis.running import copied
-from diffstride.layers import DiffStrideConvNd, DiffStrideNd, SpectralPoolNd
+from diffstride.files import replacing
 from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts
 from diffstride.layers.frozen import Frozen
+from diffstride.layers.resizer import resizers
 from diffstride.surgery.freeze import freeze
 
 
@@ -59,8 +59,7 @@ def export_onnx(
 
     check_runnable(model)
     check_copyable(model, "export")
-    learned = (DiffStrideNd, DiffStrideConvNd, SpectralPoolNd)
-    if any(isinstance(module, learned) for module in model.modules()):
+    if any(resizers(model)):
         frozen = freeze(model, input_size)
     else:
         frozen = copied(model).eval()
@@ -74,9 +73,7 @@ def export_onnx(
     if not dynamic_batch:
         batches = batches[1:2]
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
+    with replacing(path) as part:
         program = _export(frozen, batches[0], dynamic_batch)
         written = program.model_proto
         for name, text in (metadata or {}).items():
@@ -85,9 +82,6 @@ def export_onnx(
         session = onnxruntime.InferenceSession(part, providers=["CPUExecutionProvider"])
         for x in batches:
             _compare(session, frozen, x, tolerance)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
     return path
 
 

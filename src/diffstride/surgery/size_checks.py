@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.analysis.running import eval_mode
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 from diffstride.surgery.meetings import Traced, watch
 from diffstride.surgery.pairs import tensors
 from diffstride.surgery.resizing import is_larger
@@ -36,7 +36,7 @@ def check_sizes(
 @contextmanager
 def _other_strides(model: nn.Module) -> Iterator[None]:
     """Strides as they might be learned, for a while."""
-    layers = [m for m in model.modules() if isinstance(m, DiffStrideNd) and m.stride.requires_grad]
+    layers = [m for m in learned_strides(model).values() if m.stride.requires_grad]
     before = [layer.stride.detach().clone() for layer in layers]
     with torch.no_grad():
         try:

@@ -4,28 +4,28 @@ import pytest
 import torch
 
 from diffstride import functional
-from diffstride.core import basis
+from diffstride.core import bases
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 64, 97])
 def test_a_round_trip_is_the_identity(n):
-    analysis, synthesis = basis.matrices(n, n)
+    analysis, synthesis = bases.FOURIER.matrices(n, n)
     torch.testing.assert_close(synthesis @ analysis, torch.eye(n, dtype=torch.float64))
 
 
 def arguments(n):
-    return basis.matrices, n, n, torch.float32, torch.device("cpu")
+    return bases.FOURIER.matrices, n, n, torch.float32, torch.device("cpu")
 
 
 def test_matrices_are_made_once():
-    cache = basis._Cache(max_bytes=2**20)
+    cache = bases._Cache(max_bytes=2**20)
     assert cache.matrices(*arguments(8)) is cache.matrices(*arguments(8))
-    other = (basis.matrices, 8, 8, torch.float64, torch.device("cpu"))
+    other = (bases.FOURIER.matrices, 8, 8, torch.float64, torch.device("cpu"))
     assert cache.matrices(*other)[0].dtype == torch.float64
 
 
 def test_the_cache_stays_within_its_bytes_and_drops_the_oldest():
-    cache = basis._Cache(max_bytes=4 * 2 * 4 * 16**2)  # four pairs of 16×16
+    cache = bases._Cache(max_bytes=4 * 2 * 4 * 16**2)  # four pairs of 16×16
     pairs = {n: cache.matrices(*arguments(n)) for n in (13, 14, 15, 16)}
     assert cache.matrices(*arguments(13)) is pairs[13]  # used again: no longer the oldest
     cache.matrices(*arguments(17))
@@ -41,7 +41,7 @@ def test_the_cache_stays_within_its_bytes_and_drops_the_oldest():
 
 
 def test_one_pair_larger_than_the_cache_is_still_held():
-    cache = basis._Cache(max_bytes=1)
+    cache = bases._Cache(max_bytes=1)
     assert cache.matrices(*arguments(8)) is cache.matrices(*arguments(8))
     cache.matrices(*arguments(9))
     assert len(cache._entries) == 1
