@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from diffstride import DiffStride2d, convert, cost, fit_budget, models
 from diffstride.analysis.budget import least_macs
@@ -150,3 +151,54 @@ def test_a_branch_that_follows_a_pooling_has_its_size():
     assert soft_macs(model, SIZE).item() == report.macs_after
     fit_budget(model, SIZE, 0.99 * report.macs_after)
     assert cost(model, SIZE).macs <= 0.99 * report.macs_after
+
+
+def beside_an_unused_one():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    model[1].unused = DiffStride2d(2.0)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(DiffStride2d(2.0, crop=False), nn.Conv2d(3, 8, 3)),
+        lambda: nn.Sequential(DiffStride2d(2.0, output_size=12), nn.Conv2d(3, 8, 3)),
+        lambda: nn.Sequential(DiffStride2d(2.0, max_stride=2.0), nn.Conv2d(3, 8, 3)),
+        beside_an_unused_one,
+    ],
+)
+def test_strides_that_make_no_difference_are_no_reason_for_another_error(make):
+    model = make()
+    before, used = strides(model), cost(model, SIZE).macs
+    fit_budget(model, SIZE, used)
+    message = rf"of {(used - 1) / 1e6:.4g} M MACs can't be met: .* costs {used / 1e6:.4g} M; no lea"
+    with pytest.raises(ValueError, match=message):
+        fit_budget(model, SIZE, used - 1)
+    assert torch.equal(strides(model), before)
+
+
+class Positive(nn.Module):
+    """More than one, whatever the parameter."""
+
+    def forward(self, x):
+        return 1 + x.exp()
+
+    def right_inverse(self, y):
+        return (y - 1).log()
+
+
+@pytest.mark.parametrize("ask", [least_macs, lambda *args: fit_budget(*args, 1e12)])
+def test_a_stride_that_is_computed_is_refused_with_what_to_do(ask):
+    model = nn.Sequential(nn.ReLU(), DiffStride2d(2.0), nn.Conv2d(3, 8, 3))
+    parametrize.register_parametrization(model[1], "stride", Positive())
+    message = r"1 \(.*DiffStride2d\) has a stride that is computed .*remove_parametrizations"
+    with pytest.raises(ValueError, match=message):
+        ask(model, SIZE)
+    with pytest.raises(ValueError, match=message), torch.no_grad():
+        ask(model, SIZE)
+    # What the error says can be done.
+    soft_macs(model, SIZE).backward()
+    assert (model[1].parametrizations.stride.original.grad != 0).all()
+    parametrize.remove_parametrizations(model[1], "stride")
+    ask(model, SIZE)

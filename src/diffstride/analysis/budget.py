@@ -30,7 +30,8 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
         macs: multiply-accumulates that one example may cost, as :func:`cost` counts them.
 
     Raises:
-        ValueError: if no stride makes it as cheap as that.
+        ValueError: if no stride makes it as cheap as that, or a stride can't be set because it is
+            computed from something else.
 
     >>> from diffstride import DiffStride2d, cost
     >>> model = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
@@ -38,7 +39,7 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     >>> cost(model, (8, 32, 32)).macs <= 100_000
     True
     """
-    layers = _learning(model)
+    layers = _learnable(model)
     if not layers:
         raise ValueError("the model has no learnable stride that could grow")
     began = [layer.stride.detach().clone() for layer in layers]
@@ -47,6 +48,8 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
     for _ in range(_ROUNDS):
         if used <= macs:
             return
+        if not any(slope.any() for slope in slopes):
+            break  # no stride makes a difference
         before = [_within(layer) for layer in layers]
         growth = _growth(layers, slopes, longer * (used - macs))
         _set(layers, [a + b for a, b in zip(before, growth, strict=True)])
@@ -57,14 +60,31 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
             _halve_back(model, input_size, macs, layers, before)
     _set(layers, began)
     least = least_macs(model, input_size)
+    advice = "a smaller smoothness R makes its maps smaller"
+    if least == cost(model, input_size).macs:
+        advice = (
+            "no learnable stride makes a map smaller now: with crop=False or output_size sizes "
+            "stay, as they do with a stride at its max_stride or in a layer that is not used"
+        )
     raise ValueError(
         f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
-        f"costs {least / 1e6:.4g} M; a smaller smoothness R makes its maps smaller"
+        f"costs {least / 1e6:.4g} M; {advice}"
     )
 
 
-def _learning(model: nn.Module) -> list[DiffStrideNd]:
-    return [layer for layer in learned_strides(model).values() if layer.stride.requires_grad]
+@torch.enable_grad()  # without, nothing that is computed would seem to be learned
+def _learnable(model: nn.Module) -> list[DiffStrideNd]:
+    """Return the layers whose stride is learned; raise a ValueError if one can't be set."""
+    layers = {k: v for k, v in learned_strides(model).items() if v.stride.requires_grad}
+    for name, layer in layers.items():
+        if "stride" not in layer._parameters:
+            raise ValueError(
+                f"{name or 'the model'} ({type(layer).__name__}) has a stride that is computed "
+                f"from something else (torch.nn.utils.parametrize), and can't be given another: "
+                f"take that away with parametrize.remove_parametrizations(layer, 'stride'), or "
+                f"have soft_macs in the loss instead of a budget"
+            )
+    return list(layers.values())
 
 
 def _cost(
@@ -75,8 +95,10 @@ def _cost(
         used = soft_macs(model, input_size)
         total = max(used.item(), 1.0)
         strides = [layer.stride for layer in layers]
-        # As parts of the whole: half precision has no numbers for more.
-        found = torch.autograd.grad(used / total, strides, allow_unused=True)
+        found: Sequence[Tensor | None] = [None] * len(strides)
+        if used.requires_grad:  # otherwise it is the same whatever the strides
+            # As parts of the whole: half precision has no numbers for more.
+            found = torch.autograd.grad(used / total, strides, allow_unused=True)
     slopes = []
     for layer, slope in zip(layers, found, strict=True):
         slope = torch.zeros_like(layer.stride) if slope is None else slope
@@ -131,7 +153,7 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     >>> least_macs(model, (8, 32, 32))
     32064
     """
-    layers = _learning(model)
+    layers = _learnable(model)
     before = [layer.stride for layer in layers]
     try:
         for layer in layers:

@@ -7,6 +7,8 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from diffstride.analysis.running import is_compiled
+from diffstride.layers.conversion_record import replaced_method
+from diffstride.layers.converted import CONVERTED, torch_class
 from diffstride.layers.resizer import Resizer
 
 
@@ -45,15 +47,20 @@ def check_copyable(model: nn.Module, doing: str = "convert") -> None:
                 f"{where} is compiled: {doing} the network that it was made of, and compile what "
                 f"comes out (of torch.compile(model), model._orig_mod is that network)"
             )
-        if "forward" in vars(module):
+        if method := replaced_method(module):
             raise ValueError(
-                f"{where} ({type(module).__name__}) had its method forward replaced by another "
+                f"{where} ({type(module).__name__}) had its method {method} replaced by another "
                 f"function, which a copy would share with the original: {doing} the network "
-                f"before that, or write a subclass with a forward of its own"
+                f"before that, or write a subclass with a {method} of its own"
             )
 
 
-def check_axes(model: nn.Module, layer: nn.Module, x: Tensor) -> None:
+def check_axes(
+    model: nn.Module,
+    layer: nn.Module,
+    x: Tensor,
+    advice: str = "input_size must be (channels, *spatial) of one example, without the batch",
+) -> None:
     """Raise a ValueError unless a layer is given a batch."""
     axes = _axes(layer)
     if axes is not None and x.ndim != axes + 2:
@@ -61,7 +68,7 @@ def check_axes(model: nn.Module, layer: nn.Module, x: Tensor) -> None:
         raise ValueError(
             f"{name or 'the model'} ({type(layer).__name__}) takes a batch of {axes + 2} axes: "
             f"(batch, channels, and {axes} more); it was given the shape {tuple(x.shape)}. "
-            f"input_size must be (channels, *spatial) of one example, without the batch"
+            f"{advice}"
         )
 
 
@@ -69,4 +76,6 @@ def _axes(layer: nn.Module) -> int | None:
     """Return how many spatial axes a layer works on, None where that is not fixed."""
     if isinstance(layer, _ConvNd):
         return len(layer.kernel_size)
+    if (base := torch_class(layer)) is not None:
+        return CONVERTED[base][1]
     return layer.axes if isinstance(layer, Resizer) and not layer.follows else None

@@ -2,23 +2,20 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.utils._pytree import tree_map_only
 
+from diffstride.analysis.held import CONTAINERS, Saved, held, held_modules
 from diffstride.layers.resizer import learned_strides
 
 Check = Callable[[nn.Module, Tensor], None]
 """Called before a layer: the layer, and its input."""
 Hook = Callable[[nn.Module, Tensor, Any], None]
 """Called after a layer: the layer, its input, and its output."""
-
-# What a module notes about itself, as opposed to what it was given and computes with.
-_BOOKKEEPING = set(vars(nn.Module())) - {"_parameters", "_buffers"}
 
 
 def first_tensor(args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
@@ -48,8 +45,7 @@ def copied(model: nn.Module) -> nn.Module:
     # copy has their values until it computes its own.
     computed = {
         id(value): value.detach().clone()
-        for module in model.modules()
-        for value in vars(module).values()
+        for _, value in held(model)
         if isinstance(value, Tensor) and not value.is_leaf
     }
     return copy.deepcopy(model, computed)
@@ -58,7 +54,7 @@ def copied(model: nn.Module) -> nn.Module:
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Every module in eval mode, and afterwards in the mode that it had itself."""
-    before = [(module, module.training) for module in model.modules()]
+    before = [(module, module.training) for module in held_modules(model)]
     try:
         for module, _ in before:
             module.training = False
@@ -73,11 +69,11 @@ def replaced_tensors(model: nn.Module, new: Callable[[Tensor], Tensor]) -> Itera
     """Every tensor of a network replaced by another, for a while; strides stay.
 
     Parameters, buffers and tensors that are plain attributes, also in lists and dictionaries. One
-    tensor in several places is replaced by one. Afterwards every module has the objects back that
-    it had, and none that it has been given since: some keep what they compute.
+    tensor in several places is replaced by one. Afterwards everything holds the objects again that
+    it had, and none that it has been given since: some networks keep what they compute, and some
+    make parts of themselves when they first run.
     """
-    modules = list(model.modules())
-    before = [(vars(module), dict(vars(module))) for module in modules]
+    found = list(held(model))
     strides = {part for m in learned_strides(model).values() for part in m.modules()}
     known = {id(x): x for part in strides for x in (*part.parameters(), *part.buffers())}
 
@@ -86,20 +82,21 @@ def replaced_tensors(model: nn.Module, new: Callable[[Tensor], Tensor]) -> Itera
             known[id(tensor)] = new(tensor)
         return known[id(tensor)]
 
+    before = [(owner, Saved(x)) for owner, x in found if isinstance(x, CONTAINERS)]
     try:
-        for module, (attributes, saved) in zip(modules, before, strict=True):
-            if module in strides:
-                continue
-            for name, value in saved.items():
-                # Lists and dictionaries are copied even when they are empty: a cache that is
-                # filled now would be asked again later.
-                if name not in _BOOKKEEPING and isinstance(value, Tensor | list | tuple | dict):
-                    attributes[name] = tree_map_only(Tensor, replace, value)
+        for owner, saved in before:
+            if owner not in strides:
+                saved.replace(replace)
         yield
     finally:
-        for attributes, saved in before:
-            attributes.clear()
-            attributes.update(saved)
+        for _, saved in before:
+            saved.put_back()
+
+
+def unchanged(model: nn.Module) -> AbstractContextManager[None]:
+    """Whatever a network does to itself when it runs is undone afterwards."""
+    # Parameters can't change in eval mode, all else might.
+    return replaced_tensors(model, lambda x: x if isinstance(x, nn.Parameter) else x.clone())
 
 
 def run_once(
@@ -122,8 +119,7 @@ def run_once(
             x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
             _run_with_hooks(model, x, layers, check, begin())
     except Exception:  # whatever a network says of tensors without values
-        # Parameters can't change in eval mode, all else might.
-        with replaced_tensors(model, lambda x: x if isinstance(x, nn.Parameter) else x.clone()):
+        with unchanged(model):
             x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
             _run_with_hooks(model, x, layers, check, begin())
 
@@ -155,6 +151,6 @@ def _run_with_hooks(
 
 def uncompiled(model: nn.Module) -> Any:
     """Run parts that were compiled as the Python they were: compiled ones call no hooks."""
-    if any(is_compiled(module) for module in model.modules()):
+    if any(is_compiled(module) for module in held_modules(model)):
         return torch.compiler.set_stance("force_eager")
     return nullcontext()

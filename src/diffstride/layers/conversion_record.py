@@ -1,6 +1,7 @@
 """A conversion written down, and how it is carried out: without running the network."""
 
 import functools
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -124,17 +125,47 @@ def check_convertible(name: str, module: nn.Module) -> type[nn.Module]:
     before_base = type(module).__mro__[: type(module).__mro__.index(base)]
     # The class that a parametrisation of torch makes computes a weight, and nothing else.
     own = before_base[1:] if _is_parametrised(module) else before_base
+    names = _names(base) - set(vars(_Empty)) - _HARMLESS if own else set()
     for kind in own:
-        changed = [n for n in vars(kind) if n not in vars(_Empty) and hasattr(base, n)]
-        if changed := [n for n in changed if n not in _HARMLESS]:
+        if changed := [n for n in vars(kind) if n in names]:
             raise ValueError(
                 f"{where} is a {kind.__name__}, which does more than a {base.__name__}: it has a "
                 f"{changed[0]} of its own, which may need the stride that it was made with; "
                 f"{advice}"
             )
+    if method := replaced_method(module):
+        raise ValueError(
+            f"{where} ({type(module).__name__}) had its method {method} replaced by another "
+            f"function, which may need the stride that it was made with; {advice}"
+        )
     if getattr(module, "return_indices", False):
         raise ValueError(f"{where} returns indices, which say nothing after downsampling: {advice}")
     return base
+
+
+def replaced_method(module: nn.Module) -> str | None:
+    """The name of a method in the place of which a module, and not its class, has something else.
+
+    >>> layer = nn.Conv2d(3, 8, 3)
+    >>> layer._conv_forward = lambda x, weight, bias: x
+    >>> replaced_method(layer)
+    '_conv_forward'
+    """
+    for name in vars(module):
+        found = inspect.getattr_static(type(module), name, None)
+        # Functions and classes that a class has for others to use are no methods of it.
+        is_method = callable(found) and hasattr(found, "__get__")
+        if is_method and not isinstance(found, type | staticmethod):
+            return name
+    return None
+
+
+def _names(base: type[nn.Module]) -> set[str]:
+    """What a class of torch has, and what its layers have: their stride, their weight."""
+    made: Any = base
+    is_convolution = CONVERTED[base][0] == "conv"
+    layer = made(1, 1, 1, device="meta") if is_convolution else made(1)
+    return {*dir(base), *vars(layer), *layer._parameters}
 
 
 class _Empty:

@@ -9,9 +9,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from diffstride.analysis.running import eval_mode, first_tensor
+from diffstride.analysis.network_checks import check_axes
+from diffstride.analysis.running import eval_mode, first_tensor, unchanged
+from diffstride.surgery.map_sizes import MapSizes, Output
 from diffstride.surgery.pairs import tensors
-from diffstride.surgery.resizing import Resizing, has_stride
+from diffstride.surgery.resizing import Resizing, has_stride, worked_on
+
+CALLED_WITH = "a layer can be converted where the model calls it with a batch, and not one by one"
 
 
 class Grid:
@@ -70,9 +74,10 @@ class Follow(TorchFunctionMode):
     otherwise, make new grids.
     """
 
-    def __init__(self, axes: int) -> None:
+    def __init__(self, maps: MapSizes) -> None:
         super().__init__()
-        self.axes = axes
+        self.axes = maps.axes
+        self.maps = maps
         self.grids: dict[int, Grid] = {}
         self.sites: dict[int, frozenset[str]] = {}
         """The sites that a tensor was computed from, whatever the number of its axes."""
@@ -111,18 +116,29 @@ class Follow(TorchFunctionMode):
         output: Tensor,
         sites: frozenset[str],
     ) -> None:
-        """Note an operation that changes the size of maps."""
+        """Note an operation that changes the size of maps, or of what was one."""
+        name = name.removesuffix("_with_indices")
         inputs = [tuple(x.shape[2:]) for x in given if x.ndim == self.axes + 2]
-        if output.ndim != self.axes + 2 or not inputs:
+        are_maps = output.ndim == self.axes + 2 and bool(inputs)
+        if are_maps:
+            before = tuple(max(sizes) for sizes in zip(*inputs, strict=True))
+            after = tuple(output.shape[2:])
+        else:
+            x = given[0]
+            axes = worked_on(name, args, kwargs, x.ndim, output.ndim)
+            known = self.maps.known.get(x)
+            if axes is None or known is None or (known.is_map and axes.start < 2):
+                return
+            before, after = tuple(x.shape[axes]), tuple(output.shape[axes])
+            if not known.has_places(before):
+                return
+        found = Resizing(self.running[-1] if self.running else "", name, before, after, sites)
+        if before == after or found in (self.resizings if are_maps else self.strided):
             return
-        before = tuple(max(sizes) for sizes in zip(*inputs, strict=True))
-        after = tuple(output.shape[2:])
-        where = self.running[-1] if self.running else ""
-        found = Resizing(where, name.removesuffix("_with_indices"), before, after, sites)
-        if before != after and found not in self.resizings:
+        if are_maps:
             self.resizings.append(found)
-            if has_stride(found.operation, args, kwargs, before, after):
-                self.strided.append(found)
+        if has_stride(name, args, kwargs, before, after):
+            self.strided.append(found)
 
     def place(self, output: Tensor, given: list[Tensor], maker: str, sites: frozenset[str]) -> None:
         self.tensors.append(output)
@@ -172,17 +188,19 @@ class Traced:
     """Every use of a site in the order they run: its name, and the grids it reads and makes."""
     resizings: list[Resizing]
     strided: list[Resizing]
-    outputs: list[tuple[tuple[int, ...], frozenset[str]]]
-    """Of every tensor that came out, the shape and the sites that it was computed from."""
+    outputs: list[tuple[Output, frozenset[str]]]
+    """Every tensor that came out, and the sites that it was computed from."""
 
 
 def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> Traced:
     """Run a network once in eval mode, and see which sizes follow from which."""
-    follow = Follow(example.ndim - 2)
+    maps = MapSizes(example.ndim - 2)
+    follow = Follow(maps)
     names = {module: name for name, module in sites.items()}
     uses: list[tuple[str, Grid, Grid]] = []
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        check_axes(model, module, first_tensor(args, kwargs), CALLED_WITH)
         follow.inside += 1
 
     def leave(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
@@ -200,12 +218,14 @@ def trace(model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> 
             module.register_forward_hook(leave, with_kwargs=True),
         ]
     try:
-        with torch.no_grad(), eval_mode(model), follow:
+        with torch.no_grad(), eval_mode(model), unchanged(model), follow, maps:
             example = example.clone()
             follow.put(example, Grid(tuple(example.shape[2:]), "[input]"))
+            maps.put(example)
             output = model(example)
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [(tuple(x.shape), follow.sites.get(id(x), frozenset())) for x in tensors(output)]
+    origins = [follow.sites.get(id(x), frozenset()) for x in tensors(output)]
+    outputs = list(zip(maps.outputs(output), origins, strict=True))
     return Traced(uses, follow.resizings, follow.strided, outputs)

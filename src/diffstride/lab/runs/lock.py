@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from diffstride.files import remove_parts, write
+from diffstride.files import remove_parts
+from diffstride.files import write
 
 try:
     import fcntl
