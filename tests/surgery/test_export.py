@@ -18,7 +18,7 @@ from diffstride import (
     models,
     parameter_groups,
 )
-from diffstride.layers import blocks
+from diffstride.layers import block_products
 from diffstride.surgery import export
 from tests.surgery.test_convert import MODELS, example, tensor
 
@@ -127,7 +127,7 @@ def test_long_axes_are_small_files_of_products(layer, size, tmp_path):
 
 
 def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(block_products, "LARGEST_BYTES", 10_000)
     monkeypatch.setattr(export, "LARGEST_BYTES", 10_000)
     layers = nn.Sequential(nn.ReLU(), DiffStride1d(4.0))
     said = "1 adds 1 MB to the file.*4001 samples that becomes 1008.*a layer with size_multiple=112"

@@ -20,9 +20,9 @@ from diffstride import (
     freeze,
     models,
 )
-from diffstride.layers.converted import CONVERTED
+from diffstride.analysis.observing import tensors_in
+from diffstride.layers.converted import CONVERTED, recast
 from diffstride.layers.frozen import Frozen, Subsample
-from diffstride.surgery import pairs
 from tests.surgery.test_convert import MODELS, TwoBranches, example, tensor
 
 
@@ -136,7 +136,7 @@ def test_convolutions_read_what_is_downsampled_already(convolution, stride, size
     if form == "apart":
         model = nn.Sequential(plain, layer)
     else:
-        plain.__class__ = CONVERTED[type(plain)][2]
+        plain = recast(plain, CONVERTED[type(plain)][2])
         plain.downsample = layer
         model = nn.Sequential(plain)
     model = model.double().eval()
@@ -191,7 +191,7 @@ def test_what_is_used_elsewhere_is_computed_whole(how):
     model = Used(how).eval()
     x = torch.randn(2, 32, 32, 32)
     frozen = freeze(model, x.shape[1:])
-    found, expected = (pairs.tensors(network(x)) for network in (frozen, model))
+    found, expected = (tensors_in(network(x)) for network in (frozen, model))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
     assert hasattr(frozen.convolution, "downsample") == (how in Used.MERGED)

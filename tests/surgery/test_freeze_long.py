@@ -14,8 +14,9 @@ from diffstride import (
     cost,
     freeze,
 )
+from diffstride.layers.constants import AxisConstants
+from diffstride.layers.converted import lengthened
 from diffstride.layers.frozen import Frozen
-from diffstride.layers.responses import read_constants
 
 LAYERS = [
     (DiffStride1d(4.0), (16000,)),
@@ -108,8 +109,8 @@ def interpolated(x):
 
 def test_what_is_no_filter_is_read_as_a_matrix_while_that_is_small():
     like = torch.zeros((), dtype=torch.float64)
-    (axis,) = read_constants(interpolated, (400,), like)
+    axis = lengthened(AxisConstants(400, 400), 800, like)
     x = torch.rand(1, 1, 400, dtype=torch.float64)
     torch.testing.assert_close(x @ axis.matrix.T, interpolated(x))
     with pytest.raises(ValueError, match="8000 samples is interpolated to 16000, which no filter"):
-        read_constants(interpolated, (8000,), like)
+        lengthened(AxisConstants(8000, 8000), 16000, like)

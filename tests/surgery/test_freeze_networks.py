@@ -17,7 +17,7 @@ from diffstride import (
     export_onnx,
     freeze,
 )
-from diffstride.analysis.running import copied
+from diffstride.analysis.restoring import copied
 from diffstride.layers.converted import Following
 from diffstride.layers.frozen import Frozen
 

@@ -1,14 +1,18 @@
 """Whatever precision a network has, a frozen one that is wrong is seen."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, convert, freeze, models
-from diffstride.core.resample import AxisPlan, resample
-from diffstride.layers.frozen import dense
+from diffstride.core.bases import FOURIER
+from diffstride.core.plan import AxisPlan
+from diffstride.core.resample import resample
+from diffstride.layers.constants import dense
+from diffstride.layers.resizer import Resizer
 from diffstride.surgery import constants
 from tests.surgery.test_convert import TwoBranches
 
@@ -39,10 +43,12 @@ def test_a_wrong_merge_is_not_returned(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 def test_wrong_constants_are_refused(dtype, monkeypatch):
-    read = constants.read_constants
-    monkeypatch.setattr(
-        constants, "read_constants", lambda *args: [axis.times(1.025) for axis in read(*args)]
-    )
+    read = Resizer.constants
+
+    def wrong(*arguments):
+        return [replace(axis, matrix=1.025 * axis.matrix) for axis in read(*arguments)]
+
+    monkeypatch.setattr(Resizer, "constants", wrong)
     with pytest.raises(ValueError, match="computes something else than the model"):
         freeze(merged_network().to(dtype), (16, 30, 31))
 
@@ -110,5 +116,5 @@ def test_networks_of_one_precision():
 def test_the_matrix_of_an_axis_is_that_of_its_weights():
     weights = torch.rand(7, dtype=torch.float64)
     x = torch.randn(2, 31, dtype=torch.float64)
-    expected = resample(x, [AxisPlan(31, 13, weights, 1.0)])
-    torch.testing.assert_close(x @ dense(31, 13, weights).T, expected)
+    axis = AxisPlan(31, 13, weights, 1.0, FOURIER)
+    torch.testing.assert_close(x @ dense(axis).T, resample(x, [axis]))

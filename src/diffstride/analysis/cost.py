@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from diffstride.analysis.network_checks import check_axes, check_runnable
-from diffstride.analysis.running import Hook, run_once, unwrapped
-from diffstride.analysis.soft_sizes import FollowedSizes, Soft, scaled, soft_output
+from diffstride.analysis.observing import Observer, observe_example
+from diffstride.analysis.restoring import unwrapped
+from diffstride.analysis.soft_sizes import Soft, SoftSizes, scaled
 from diffstride.layers.converted import Converted
-from diffstride.layers.resizer import Counted, Resizer, Size
+from diffstride.layers.resizer import Counted, Size
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,23 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     [221184, 344064, 36864]
     """
     model = unwrapped(model)
-    uses: list[LayerCost] = []
     names = {module: name for name, module in model.named_modules()}
+    uses: list[LayerCost] = []
 
-    def begin() -> Hook:
-        uses.clear()
-        return count
+    class Counting(Observer):
+        def begin(self, x: Tensor) -> None:
+            uses.clear()
 
-    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
-        made = _own_output(layer, x, output)
-        macs = _macs(layer, x, output, x.shape[2:], made[2:])
-        activations = math.prod(made[1:])
-        size = (tuple(x.shape[2:]), tuple(made[2:]))
-        uses.append(LayerCost(names[layer], layer, *size, macs, activations))
+        def enter(self, layer: nn.Module, x: Tensor) -> None:
+            check_axes(names[layer], layer, x)
 
-    _run(model, input_size, begin)
+        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+            made = _own_output(layer, x, output)
+            macs = _macs(layer, x, output, x.shape[2:], made[2:])
+            sizes = (tuple(x.shape[2:]), tuple(made[2:]))
+            uses.append(LayerCost(names[layer], layer, *sizes, macs, math.prod(made[1:])))
+
+    _run(model, input_size, Counting)
     return Cost(
         macs=sum(use.macs for use in uses),
         activations=sum(use.activations for use in uses),
@@ -121,27 +123,25 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     >>> bool((model[0].stride.grad < 0).all())
     True
     """
+    model = unwrapped(model)
+    names = {module: name for name, module in model.named_modules()}
     total: list[Any] = []
-    made: dict[nn.Module | None, Size] = {}
 
-    def begin() -> Hook:
-        total.clear()
-        return count
+    class Counting(SoftSizes):
+        def enter(self, layer: nn.Module, x: Tensor) -> None:
+            check_axes(names[layer], layer, x)
 
-    def count(layer: nn.Module, x: Tensor, output: Tensor) -> None:
-        size = followed.of(x)
-        if isinstance(layer, Resizer) and layer.follows:
-            followed.sizes[output] = made[layer.stride_owner]
-        elif isinstance(layer, Resizer) and layer.stride_owner is not None:
-            followed.sizes[output] = soft_output(layer, size, output.shape[2:])
-        kept = made[layer] = followed.of(output)
-        if isinstance(layer, Converted):
-            kept = scaled(size, x.shape[2:], _own_output(layer, x, output)[2:])
-        total.append(_macs(layer, x, output, size, kept))
+        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+            size, kept = self.of(x), self.resized(layer, x, output)
+            if isinstance(layer, Converted):
+                kept = scaled(size, x.shape[2:], _own_output(layer, x, output)[2:])
+            total.append(_macs(layer, x, output, size, kept))
 
-    with FollowedSizes() as followed:
-        _run(unwrapped(model), input_size, begin)
-    macs = sum(total, start=Soft(0.0, {}))
+        def begin(self, x: Tensor) -> None:
+            total.clear()
+
+    _run(model, input_size, Counting)
+    macs = sum(total, start=Soft(0.0))
     # Counts are exact: single precision would round those above 2²⁴.
     result = torch.tensor(macs.value, dtype=torch.float64)
     for layer, slopes in macs.slopes.items():
@@ -155,15 +155,15 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     return result
 
 
-def _run(model: nn.Module, input_size: Sequence[int], begin: Callable[[], Hook]) -> None:
-    """Run one example through the model, and the hook after each counted layer."""
+def _run(model: nn.Module, input_size: Sequence[int], make: Callable[[], Observer]) -> None:
+    """Run one example through the model, and show the counted layers to an observer."""
     if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
         raise ValueError(
             f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
         )
     check_runnable(model)
     counted = [module for module in model.modules() if _is_counted(module)]
-    run_once(model, input_size, counted, partial(check_axes, model), begin)
+    observe_example(model, input_size, make, counted)
 
 
 def _is_counted(module: nn.Module) -> bool:

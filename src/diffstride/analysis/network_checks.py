@@ -6,7 +6,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from diffstride.analysis.running import is_compiled
+from diffstride.analysis.restoring import is_compiled
 from diffstride.layers.conversion_record import replaced_method
 from diffstride.layers.converted import CONVERTED, torch_class
 from diffstride.layers.resizer import Resizer
@@ -56,7 +56,7 @@ def check_copyable(model: nn.Module, doing: str = "convert") -> None:
 
 
 def check_axes(
-    model: nn.Module,
+    name: str,
     layer: nn.Module,
     x: Tensor,
     advice: str = "input_size must be (channels, *spatial) of one example, without the batch",
@@ -64,7 +64,6 @@ def check_axes(
     """Raise a ValueError unless a layer is given a batch."""
     axes = _axes(layer)
     if axes is not None and x.ndim != axes + 2:
-        name = next(name for name, module in model.named_modules() if module is layer)
         raise ValueError(
             f"{name or 'the model'} ({type(layer).__name__}) takes a batch of {axes + 2} axes: "
             f"(batch, channels, and {axes} more); it was given the shape {tuple(x.shape)}. "

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from diffstride.analysis.observing import Observer, Operation
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, Size
 
@@ -75,7 +74,7 @@ def scaled(sizes: Size, before: Size, after: Size) -> Size:
     ]
 
 
-class FollowedSizes(TorchFunctionMode):
+class SoftSizes(Observer):
     """Carries soft sizes from the input of every operation to its output.
 
     What an operation does to the number of samples is taken as a factor: a convolution with
@@ -83,28 +82,29 @@ class FollowedSizes(TorchFunctionMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.sizes: Any = WeakIdKeyDictionary()
+        self._sizes: Any = WeakIdKeyDictionary()
+        self._made: dict[nn.Module | None, Size] = {}
+        """The size that each layer has made last."""
 
     def of(self, x: Tensor) -> Size:
         """Return the soft size of a tensor, or its whole one."""
-        known: Size = self.sizes.get(x, tuple(x.shape[2:]))
+        known: Size = self._sizes.get(x, tuple(x.shape[2:]))
         return known
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        results = function(*args, **(kwargs or {}))
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        source = next((x for x in given if x in self.sizes), None)
-        if source is not None:
-            for result in tree_leaves(results):
-                if (
-                    isinstance(result, Tensor)
-                    and result.ndim == source.ndim
-                    and result not in self.sizes
-                ):
-                    self.sizes[result] = scaled(
-                        self.sizes[source], source.shape[2:], result.shape[2:]
-                    )
-        return results
+    def resized(self, layer: nn.Module, x: Tensor, output: Tensor) -> Size:
+        """Return the soft size of what a layer has made."""
+        if isinstance(layer, Resizer) and layer.follows:
+            self._sizes[output] = self._made[layer.stride_owner]
+        elif isinstance(layer, Resizer) and layer.stride_owner is not None:
+            self._sizes[output] = soft_output(layer, self.of(x), output.shape[2:])
+        self._made[layer] = self.of(output)
+        return self._made[layer]
+
+    def operation(self, operation: Operation) -> None:
+        source = next((x for x in operation.inputs if x in self._sizes), None)
+        if source is None:
+            return
+        for result in operation.outputs:
+            if result.ndim == source.ndim and result not in self._sizes:
+                soft_size = self._sizes[source]
+                self._sizes[result] = scaled(soft_size, source.shape[2:], result.shape[2:])

@@ -118,11 +118,12 @@ class DiffStrideConvNd(Resizer):
     def forward(self, x: Tensor) -> Tensor:
         self.downsample.check(x)
         size = self.convolved_size(shape_of(x)[-self.axes :])
+        known = self.downsample.prepare(size)
         return convolve(
             x,
             self.weight,
             self.bias,
-            self.downsample.plans(size, x.device),
+            self.downsample.plans(size, x.device, known),
             padding=self.padding,
             dilation=self.dilation,
             groups=self.groups,

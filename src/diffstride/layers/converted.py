@@ -113,7 +113,9 @@ class Following(Resizer):
         before, after = (shape[-self.axes :] for shape in self.leader.sizes)
         return before, after
 
-    def plans(self, size: Sequence[int], device: torch.device) -> list[AxisPlan]:
+    def plans(
+        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
+    ) -> list[AxisPlan]:
         if self.same_size:
             return self.stride_owner.plans(size, device)
         before, after = self._sizes()
@@ -145,7 +147,7 @@ class Following(Resizer):
         if self.same_size:
             return axes
         _, after = self._sizes()
-        return [_interpolated(axis, m, like) for axis, m in zip(axes, after, strict=True)]
+        return [lengthened(axis, m, like) for axis, m in zip(axes, after, strict=True)]
 
 
 def _interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -153,7 +155,7 @@ def _interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
     return F.interpolate(x, tuple(size), mode=mode)
 
 
-def _interpolated(axis: AxisConstants, size: int, like: Tensor) -> AxisConstants:
+def lengthened(axis: AxisConstants, size: int, like: Tensor) -> AxisConstants:
     """Return what happens to an axis that is made as long as the leader's in the end."""
     if axis.kept == size:
         return axis

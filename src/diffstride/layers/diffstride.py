@@ -30,6 +30,8 @@ class Reading(NamedTuple):
     """What was read; None for one that is computed from others, which can't be copied."""
     version: int
     values: tuple[float, ...]
+    strides: tuple[float, ...]
+    """The values within the layer's range, one for each axis."""
 
 
 class DiffStrideNd(Resizer):
@@ -103,7 +105,7 @@ class DiffStrideNd(Resizer):
         values = self._initial[: self.stride.numel()]
         with torch.no_grad():
             self.stride.copy_(torch.tensor(values, dtype=torch.float64))
-        self._reading = Reading(self.stride, -1, values)
+        self._reading = Reading(self.stride, -1, values, self._initial)
 
     @property
     def stride_owner(self) -> "DiffStrideNd":
@@ -113,8 +115,7 @@ class DiffStrideNd(Resizer):
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
         # On the meta device a parameter has a shape, but no value: plan with the last one known.
-        values = self._reading.values if self.stride.is_meta else self._read()
-        return self._in_range(values)
+        return (self._reading if self.stride.is_meta else self._read()).strides
 
     def differentiable_strides(self) -> Tensor:
         """Return one stride per axis within the range; the gradient passes straight through."""
@@ -131,10 +132,14 @@ class DiffStrideNd(Resizer):
                 "use to_empty() and load a state, or reset_parameters()"
             )
 
-    def plans(self, size: Sequence[int], device: torch.device) -> list[AxisPlan]:
+    def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
+        return self._size_in_graph(size) if torch.compiler.is_compiling() else None
+
+    def plans(
+        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
+    ) -> list[AxisPlan]:
         """Project the stride in training mode, and return what to do to each axis."""
         if torch.compiler.is_compiling():
-            known = self._size_in_graph(size)
             output_size = known if self.rule.crop else None
             strides = self.differentiable_strides()
             return plan(self.rule, size, strides, device, output_size=output_size)
@@ -147,8 +152,7 @@ class DiffStrideNd(Resizer):
         """Return the strides, to whose range the parameter is projected if the layer learns."""
         if self.stride.is_meta:
             return self.strides
-        values = self._read()
-        strides = self._in_range(values)
+        _, _, values, strides = self._read()
         arguments.check_strides(strides)
         # Not written without need: a write between the two branches that share a layer would
         # invalidate the graph of the first. One that is computed from others can't be written.
@@ -185,7 +189,7 @@ class DiffStrideNd(Resizer):
         clamped = tuple(min(max(value, low), high) for value in values)
         return clamped * self.axes if self.shared else clamped
 
-    def _read(self) -> tuple[float, ...]:
+    def _read(self) -> Reading:
         """Return the parameter's values, read once an update where an accelerator would wait.
 
         Updates are told by the version of the tensor, which counts every change in place but those
@@ -194,11 +198,13 @@ class DiffStrideNd(Resizer):
         stride, last = self.stride, self._reading
         version = -1 if stride.is_inference() else stride._version
         known = last.parameter is stride and last.version == version >= 0
-        if known and not _reads_are_free(stride.device):
-            return last.values
-        values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
-        self._reading = Reading(stride if stride.is_leaf else None, version, values)
-        return values
+        if not known or _reads_are_free(stride.device):
+            values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
+            strides = self._in_range(values)
+            if not known or (values, strides) != last[2:]:
+                parameter = stride if stride.is_leaf else None
+                self._reading = Reading(parameter, version, values, strides)
+        return self._reading
 
     def _refresh(self) -> None:
         """Read the stride for whole graphs in eval mode, which can't read it by themselves."""
@@ -226,7 +232,7 @@ class DiffStrideNd(Resizer):
         """Return the strides that were last read, or that torch.export hides."""
         known = self._reading.parameter
         if torch.compiler.is_dynamo_compiling() or known is None:
-            return self._in_range(self._reading.values)  # dynamo makes a graph anew if it changes
+            return self._reading.strides  # dynamo makes a graph anew if it changes
         # torch.export has put a tensor without values in the place of the parameter, and looks at
         # all that is done in this thread.
         with ThreadPoolExecutor(1) as thread:
@@ -238,14 +244,14 @@ class DiffStrideNd(Resizer):
         text = f"{smoothness:g}" if isinstance(smoothness, float) else f"{smoothness}"
         words = [f"stride=({strides})", f"learnable={self.stride.requires_grad}"]
         words.append(f"smoothness={text}")
-        values: dict[str, tuple[Any, Any]] = {
-            "shared": (self.shared, False),
-            "min_stride": (self.min_stride, 1.0),
-            "max_stride": (self.max_stride, None),
-            **{f.name: (getattr(self.rule, f.name), f.default) for f in fields(Rule)[1:]},
-        }
-        given = [f"{name}={v!r}" for name, (v, default) in values.items() if v != default]
-        return ", ".join([*words, *given])
+        values = {name: getattr(self, name) for name in ("shared", "min_stride", "max_stride")}
+        usual = {"shared": False, "min_stride": 1.0, "max_stride": None}
+        for field in fields(Rule)[1:]:
+            values[field.name] = getattr(self.rule, field.name)
+            usual[field.name] = field.default
+        first = ("shared", "crop", "output_size", "size_multiple")
+        names = dict.fromkeys([*first, *values])
+        return ", ".join([*words, *(f"{n}={values[n]!r}" for n in names if values[n] != usual[n])])
 
 
 @functools.cache

@@ -13,8 +13,9 @@ from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, Spec
 
 # What else layers may be given: spectral poolings the first, learnable ones all.
 _SPECTRAL_OPTIONS = ("norm", "basis", "path")
-_RULE_OPTIONS = [f.name for f in fields(Rule) if f.name not in ("smoothness", "output_size")]
-OPTIONS = (*_RULE_OPTIONS, "learnable", "min_stride", "max_stride")
+_RULE_OPTIONS = {f.name for f in fields(Rule)} - {"smoothness", "output_size"}
+_LAYER_OPTIONS = ("learnable", "min_stride", "max_stride")
+OPTIONS = [*dict.fromkeys(["norm", "path", "convention", *sorted(_RULE_OPTIONS)]), *_LAYER_OPTIONS]
 KINDS = ("strided", "average", "max", "spectral", "diffstride")
 _LAYERS: dict[str, tuple[Any, Any, Any]] = {
     "average": (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),

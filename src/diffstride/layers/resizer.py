@@ -107,8 +107,17 @@ class Resizer(Counted):
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         return channels * resampling_macs(size, kept, self.rule.path)
 
-    def plans(self, size: Sequence[int], device: torch.device) -> list[AxisPlan]:
-        """Return what to do to each axis of an input of this size."""
+    def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
+        """Do what must be done outside of a compiled graph, before an input of this size is read.
+
+        Returns the size that comes out where :meth:`plans` could not know it in a graph.
+        """
+        return None
+
+    def plans(
+        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
+    ) -> list[AxisPlan]:
+        """Return what to do to each axis of an input; ``known`` is what was prepared for it."""
         raise NotImplementedError
 
     def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
@@ -124,7 +133,9 @@ class Resizer(Counted):
 
     def forward(self, x: Tensor) -> Tensor:
         self.check(x)
-        plans = self.plans(shape_of(x)[-self.axes :], x.device)
+        size = shape_of(x)[-self.axes :]
+        known = self.prepare(size)
+        plans = self.plans(size, x.device, known)
         return resample(x, plans, path=self.rule.path)
 
 

@@ -42,7 +42,9 @@ class SpectralPoolNd(Resizer):
             return self.stride
         return tuple(n / m for n, m in zip(size, self.output_size(size), strict=True))
 
-    def plans(self, size: Sequence[int], device: torch.device) -> list[AxisPlan]:
+    def plans(
+        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
+    ) -> list[AxisPlan]:
         return plan(self.rule, size, self.strides, device, numbers=self.strides)
 
     def extra_repr(self) -> str:

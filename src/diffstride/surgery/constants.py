@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from diffstride.analysis.running import first_tensor
+from diffstride.analysis.observing import Observer, observe
 from diffstride.layers.constants import AxisConstants, work
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.converted import CONVERTED, Converted, recast
 from diffstride.layers.frozen import Frozen, FrozenConv, spread
 from diffstride.layers.resizer import Resizer
-from diffstride.surgery.pairs import find_pairs, has_hooks
+from diffstride.surgery.mergeable import find_mergeable, has_hooks
 
 Size = tuple[int, ...]
 
@@ -22,33 +22,26 @@ Size = tuple[int, ...]
 def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
     """Layers to replace, and the spatial size that comes to each."""
     names = {module: name for name, module in model.named_modules()}
+    layers = [module for module in model.modules() if isinstance(module, Converted | Resizer)]
     found: dict[nn.Module, Size] = {}
-    inside: list[nn.Module] = []
 
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not inside:
-            size = tuple(first_tensor(args, kwargs).shape[-resizer_of(module).axes :])
-            if found.setdefault(module, size) != size:
-                raise ValueError(
-                    f"{names[module]} is used at several sizes, {found[module]} and {size}, and "
-                    f"constants are for one: give each place a layer of its own"
-                )
-        inside.append(module)
+    class Sizes(Observer):
+        inside = 0
 
-    def leave(*_: Any) -> None:
-        inside.pop()
+        def enter(self, layer: nn.Module, x: Tensor) -> None:
+            if not self.inside:
+                size = tuple(x.shape[-resizer_of(layer).axes :])
+                if found.setdefault(layer, size) != size:
+                    raise ValueError(
+                        f"{names[layer]} is used at several sizes, {found[layer]} and {size}, and "
+                        f"constants are for one: give each place a layer of its own"
+                    )
+            self.inside += 1
 
-    hooks = []
-    for module in model.modules():
-        if isinstance(module, Converted | Resizer):
-            hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            hooks.append(module.register_forward_hook(leave))
-    try:
-        with torch.no_grad():
-            model(example)
-    finally:
-        for hook in hooks:
-            hook.remove()
+        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+            self.inside -= 1
+
+    observe(model, example, Sizes(), layers=layers)
     if not found:
         raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
     return found
@@ -70,12 +63,12 @@ def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn
     # All is read before anything is changed: layers may follow others.
     constants = {module: _read(module, size, example) for module, size in sizes.items()}
     alone = [m for m in sizes if not isinstance(m, Converted | DiffStrideConvNd)]
-    pairs = find_pairs(model, example, alone) if merging else {}
+    mergeable = find_mergeable(model, example, alone) if merging else {}
     made = {
         module: _constant(module, size, constants[module], example)
         for module, size in sizes.items()
     }
-    for convolution, (layer, size) in pairs.items():
+    for convolution, (layer, size) in mergeable.items():
         constant = made[layer]
         assert isinstance(constant, Frozen)
         if constant.size == constant.output_size:  # it could not tell what is done already

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from diffstride.analysis.cost import cost
 from diffstride.analysis.network_checks import check_copyable, check_runnable
-from diffstride.analysis.running import copied
+from diffstride.analysis.restoring import copied
 from diffstride.core import arguments
 from diffstride.layers.conversion_record import (
     VERSION,
@@ -20,10 +20,10 @@ from diffstride.layers.conversion_record import (
 )
 from diffstride.layers.converted import CONVERTED, shortening, torch_class, whole_strides
 from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
-from diffstride.surgery.meetings import Grid, Traced, trace
 from diffstride.surgery.sites import KINDS, check_example, find_sites, left_out
 from diffstride.surgery.size_checks import check_sizes
 from diffstride.surgery.size_groups import find_groups
+from diffstride.surgery.size_trace import Grid, SizeTrace, trace_sizes
 
 POOLINGS = ("keep", "replace")
 EXCLUDED = "not among those to convert"
@@ -92,7 +92,7 @@ def convert(
     converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
     check_example(example_input, sites)
-    traced = trace(converted, example_input, sites)
+    traced = trace_sizes(converted, example_input, sites)
     uses = [
         (name, read, made)
         for name, read, made in traced.uses
@@ -144,7 +144,7 @@ def convert(
 
 
 def _left_alone(
-    model: nn.Module, sites: Mapping[str, nn.Module], traced: Traced
+    model: nn.Module, sites: Mapping[str, nn.Module], traced: SizeTrace
 ) -> tuple[LeftAlone, ...]:
     """What keeps its stride, and why."""
     excluded = left_out(model, sites)
@@ -195,7 +195,7 @@ def _record(
         assert base is not None
         kind, axes, _ = CONVERTED[base]
         own = whole_strides(module)
-        read = next(read for use, read, _ in uses if use == name).found()
+        read = next(read for use, read, _ in uses if use == name).root()
         kept = "keep" if kind == "conv" else pooling
         taken = shortening(module, axes) if kept == "keep" else (0,) * axes
         if first is None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from diffstride.analysis.network_checks import check_copyable, check_runnable
-from diffstride.analysis.running import copied
+from diffstride.analysis.restoring import copied
 from diffstride.files import replacing
 from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts
 from diffstride.layers.frozen import Frozen

@@ -10,10 +10,11 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from diffstride.analysis.network_checks import check_copyable, check_runnable
-from diffstride.analysis.running import copied
-from diffstride.surgery.constants import replace_by_constants
+from diffstride.analysis.observing import tensors_in
+from diffstride.analysis.restoring import copied
+from diffstride.layers.converted import recast
+from diffstride.surgery.constants import replace_by_constants, replace_modules
 from diffstride.surgery.integer_strides import with_whole_strides
-from diffstride.surgery.pairs import tensors
 
 # How far outputs may be apart, relative to the largest, where both are computed in this precision.
 LIMITS = {torch.float64: 1e-7, torch.float32: 1e-3}
@@ -90,7 +91,7 @@ def _sample(model: nn.Module, input_size: Sequence[int]) -> Tensor:
 
 def _run(model: nn.Module, x: Tensor) -> list[Tensor]:
     with torch.no_grad():
-        return tensors(model(x))
+        return tensors_in(model(x))
 
 
 def _run_first(model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -121,20 +122,22 @@ def _more_precise(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, list[
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """A network, which is changed, whose weights are no longer computed from others."""
+    """Return a network, which is changed, whose weights are no longer computed from others."""
+    made = {}
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):
             values = {name: getattr(module, name).detach() for name in module.parametrizations}  # type: ignore[union-attr]
             # Not remove_parametrizations, which changes the class: copies have it in common.
-            module.__class__ = parametrize.type_before_parametrizations(module)
-            del module.parametrizations
+            plain = recast(module, parametrize.type_before_parametrizations(module))
+            del plain.parametrizations
             for name, value in values.items():
-                setattr(module, name, nn.Parameter(value))
+                setattr(plain, name, nn.Parameter(value))
+            made[module] = plain
         for number, hook in list(module._forward_pre_hooks.items()):
             if isinstance(hook, WeightNorm | SpectralNorm):  # the older way to do the same
                 hook.remove(module)
                 del module._forward_pre_hooks[number]
-    return model
+    return replace_modules(model, made)
 
 
 def _round(model: nn.Module, like: nn.Module, otherwise: torch.dtype) -> None:

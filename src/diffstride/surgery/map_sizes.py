@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from diffstride.surgery.pairs import tensors
-from diffstride.surgery.resizing import own_axes
+from diffstride.analysis.observing import Observer, Operation, tensors_in
+from diffstride.surgery.operations import own_axes
 
 Size = tuple[int, ...]
 
@@ -38,7 +36,7 @@ class Output:
         return any(math.prod(some) == number for some in choices)
 
 
-class MapSizes(TorchFunctionMode):
+class MapSizes(Observer):
     """While a network runs, knows the sizes of the maps that every tensor was last computed from.
 
     A map has as many axes as the example, and is computed from another; or it has the size of one,
@@ -47,39 +45,37 @@ class MapSizes(TorchFunctionMode):
     """
 
     def __init__(self, axes: int) -> None:
-        super().__init__()
         self.axes = axes
         self.known: Any = WeakIdKeyDictionary()
+
+    def begin(self, x: Tensor) -> None:
+        self.put(x)
 
     def put(self, tensor: Tensor) -> None:
         self.known[tensor] = Output(
             tuple(tensor.shape), frozenset([tuple(tensor.shape[2:])]), is_map=True
         )
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        given = [self.known[x] for x in leaves if x in self.known]
-        if given:
-            sizes = frozenset().union(*(x.maps for x in given))
-            from_map = any(x.is_map for x in given)
-            axes = own_axes(getattr(func, "__name__", ""))
-            for x in (x for x in tree_leaves(result) if isinstance(x, Tensor)):
-                # Not all with as many axes: heads of attention are (batch, heads, places, numbers).
-                if x.ndim == self.axes + 2 and (from_map or tuple(x.shape[2:]) in sizes):
-                    self.put(x)
-                else:
-                    last = {tuple(x.shape[2:])} if x.ndim == (axes or 0) + 2 else set()
-                    kept = {size for size in sizes if not last or len(size) != axes}
-                    self.known[x] = Output(tuple(x.shape), frozenset(kept | last), is_map=False)
-        return result
+    def operation(self, operation: Operation) -> None:
+        given = [self.known[x] for x in operation.inputs if x in self.known]
+        if not given:
+            return
+        sizes = frozenset().union(*(x.maps for x in given))
+        from_map = any(x.is_map for x in given)
+        axes = own_axes(operation.name)
+        for x in operation.outputs:
+            # Not all with as many axes: heads of attention are (batch, heads, places, numbers).
+            if x.ndim == self.axes + 2 and (from_map or tuple(x.shape[2:]) in sizes):
+                self.put(x)
+            else:
+                last = {tuple(x.shape[2:])} if x.ndim == (axes or 0) + 2 else set()
+                kept = {size for size in sizes if not last or len(size) != axes}
+                self.known[x] = Output(tuple(x.shape), frozenset(kept | last), is_map=False)
 
     def outputs(self, values: Any) -> list[Output]:
         """Of whatever a network has returned, what is known of each tensor."""
         found = []
-        for x in tensors(values):
+        for x in tensors_in(values):
             if x.ndim == self.axes + 2:
                 self.put(x)
             found.append(self.known.get(x, Output(tuple(x.shape), frozenset(), is_map=False)))

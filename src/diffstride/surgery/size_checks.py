@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffstride.analysis.running import eval_mode, unchanged
+from diffstride.analysis.observing import Observer, Running, observe
 from diffstride.layers.resizer import learned_strides
 from diffstride.surgery.map_sizes import MapSizes, Output
-from diffstride.surgery.meetings import Traced, watch
-from diffstride.surgery.resizing import is_larger
+from diffstride.surgery.operations import is_larger
+from diffstride.surgery.size_trace import SizeTrace
+from diffstride.text import times
 
 
 def check_sizes(
-    model: nn.Module, example: Tensor, traced: Traced, names: Sequence[str]
+    model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
     """The sizes that converted layers make; a ValueError where a network can't do with others.
 
@@ -54,41 +55,35 @@ def _run(
     model: nn.Module, example: Tensor, names: Sequence[str]
 ) -> tuple[dict[str, tuple[int, ...]], list[Output]]:
     """The sizes that some layers make, and what comes out of the network."""
-    running: list[str] = []
-    sizes: dict[str, tuple[int, ...]] = {}
     modules = dict(model.named_modules())
-    maps = MapSizes(example.ndim - 2)
+    sizes: dict[str, tuple[int, ...]] = {}
 
-    def note(name: str) -> Any:
-        def leave(_module: nn.Module, _args: Any, output: Tensor) -> None:
-            sizes[name] = tuple(output.shape[2:])
+    class Sizes(Observer):
+        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+            if (name := running.name) in names:
+                sizes[name] = tuple(output.shape[2:])
 
-        return leave
-
-    hooks = [
-        *watch(model, running),
-        *(modules[name].register_forward_hook(note(name)) for name in names),
-    ]
+    maps, running = MapSizes(example.ndim - 2), Running(model)
     try:
-        with torch.no_grad(), eval_mode(model), unchanged(model), maps:
-            example = example.clone()
-            maps.put(example)
-            output = model(example)
+        output = observe(model, example, Sizes(), running, maps)
     except (RuntimeError, ValueError) as error:
-        name = running[-1] if running else ""
+        name = running.name
         raise ValueError(
             f"{name or 'the model'} ({type(modules[name]).__name__}) can't take what comes to it "
             f"now: sizes are others after conversion, and change while strides learn. Put a "
             f"pooling over everything before it (nn.AdaptiveAvgPool2d(1)), give size_multiple if "
             f"sizes must be divisible, or leave out layers with exclude. It said: {error}"
         ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
+    if missing := [name for name in names if name not in sizes]:
+        raise ValueError(
+            f"{missing[0]} is converted, and the model calls another layer in its place: does it "
+            f"keep a reference to its layers besides those that it registers? Leave it out with "
+            f"exclude={missing}"
+        )
     return sizes, maps.outputs(output)
 
 
-def _check_outputs(traced: Traced, outputs: Sequence[Output], names: Sequence[str]) -> None:
+def _check_outputs(traced: SizeTrace, outputs: Sequence[Output], names: Sequence[str]) -> None:
     """Raise a ValueError if maps were made larger again, to a size that they now miss."""
     made = {name: grid.size for name, _, grid in traced.uses if name in names}
     as_many = len(traced.outputs) == len(outputs)  # one for every row of a map, for instance
@@ -110,14 +105,10 @@ def _check_outputs(traced: Traced, outputs: Sequence[Output], names: Sequence[st
         skip = 2 if expected.is_map else 0
         raise ValueError(
             f"{what} makes maps larger after {small[0]}, and can't know which stride is learned "
-            f"there: the model would put out {_text(found.shape[skip:])} and not "
-            f"{_text(expected.shape[skip:])}. Leave out what comes before it with exclude={before}"
+            f"there: the model would put out {times(found.shape[skip:])} and not "
+            f"{times(expected.shape[skip:])}. Leave out what comes before it with exclude={before}"
         )
 
 
 def _is_larger(before: Sequence[int], after: Sequence[int]) -> bool:
     return len(before) == len(after) and is_larger(before, after)
-
-
-def _text(size: Sequence[int]) -> str:
-    return " × ".join(map(str, size))

@@ -7,23 +7,23 @@ from typing import Any
 from torch import nn
 
 from diffstride.layers.converted import whole_strides
-from diffstride.surgery.meetings import Grid, Traced
+from diffstride.surgery.size_trace import Grid, SizeTrace
 
 
 def find_groups(
     uses: list[tuple[str, Grid, Grid]],
     sites: Mapping[str, nn.Module],
-    traced: Traced,
+    traced: SizeTrace,
     wanted: Sequence[Sequence[str]] | None,
 ) -> list[list[str]]:
     """Names of sites that make one size, in the order they run."""
     _check_sizes(uses, sites)
     grids: dict[str, Grid] = {}
     for name, _, made in uses:
-        grid = made.found()
+        grid = made.root()
         _check_makers(name, grid, traced)
         if name in grids:  # one layer, used again
-            grids[name].found().join(grid)
+            grids[name].root().join(grid)
         grids[name] = grid
     for names in wanted or ():
         for name in names:
@@ -32,17 +32,17 @@ def find_groups(
     own = {name: i for i, names in enumerate(wanted or ()) for name in names}
     for (name, grid), (other, also) in itertools.combinations(grids.items(), 2):
         apart = wanted is not None and own.get(name, name) != own.get(other, other)
-        if apart and grid.found() is also.found():
+        if apart and grid.root() is also.root():
             raise ValueError(
                 f"{name} and {other} meet, and must be in one group; groups has them apart"
             )
     together: dict[Any, list[str]] = {}
     for name, grid in grids.items():
-        together.setdefault(own.get(name, grid.found()), []).append(name)
+        together.setdefault(own.get(name, grid.root()), []).append(name)
     return list(together.values())
 
 
-def _check_makers(name: str, grid: Grid, traced: Traced) -> None:
+def _check_makers(name: str, grid: Grid, traced: SizeTrace) -> None:
     """Raise a ValueError if something else than sites makes the same size."""
     stranger = next((m[1:-1] for m in grid.makers if m.startswith("[")), None)
     if stranger is None:

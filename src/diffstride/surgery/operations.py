@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from diffstride.text import times
+
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 _LARGER = 1.5
 """Padding makes maps larger as well, but by less, unless they are tiny."""
@@ -30,16 +32,13 @@ class Resizing:
         return self.operation != "pad" and is_larger(self.before, self.after)
 
     def __str__(self) -> str:
-        return f"{self.operation} in {self.where or 'the model'} ({_arrow(self)})"
+        sizes = f"{times(self.before)} → {times(self.after)}"
+        return f"{self.operation} in {self.where or 'the model'} ({sizes})"
 
 
 def is_larger(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether an axis has grown by a factor, and not by a border."""
     return any(m >= _LARGER * n for n, m in zip(before, after, strict=True))
-
-
-def _arrow(resizing: Resizing) -> str:
-    return " → ".join(" × ".join(map(str, size)) for size in (resizing.before, resizing.after))
 
 
 def has_stride(

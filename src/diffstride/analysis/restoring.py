@@ -1,7 +1,7 @@
-"""Run a network once to see what happens in it, and leave it exactly as it was."""
+"""Copy a network, or run it, so that it is exactly what it was before."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -11,17 +11,6 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from diffstride.analysis.held import CONTAINERS, Saved, held, held_modules
 from diffstride.layers.resizer import learned_strides
-
-Check = Callable[[nn.Module, Tensor], None]
-"""Called before a layer: the layer, and its input."""
-Hook = Callable[[nn.Module, Tensor, Any], None]
-"""Called after a layer: the layer, its input, and its output."""
-
-
-def first_tensor(args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
-    """What a layer was called with, whether it was given by place or by name."""
-    found: Tensor = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-    return found
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -97,56 +86,6 @@ def unchanged(model: nn.Module) -> AbstractContextManager[None]:
     """Whatever a network does to itself when it runs is undone afterwards."""
     # Parameters can't change in eval mode, all else might.
     return replaced_tensors(model, lambda x: x if isinstance(x, nn.Parameter) else x.clone())
-
-
-def run_once(
-    model: nn.Module,
-    input_size: Sequence[int],
-    layers: Sequence[nn.Module],
-    check: Check,
-    begin: Callable[[], Hook],
-) -> None:
-    """Run one example through a network in eval mode, and a hook after each of some layers.
-
-    Tensors have shapes and no values (the meta device of torch), so that nothing is computed. A
-    network that can't run like that, because it makes tensors of its own or looks at values, is run
-    again with an input of zeros: ``begin`` is called before each pass, and makes the hook.
-    """
-    tensors = [*model.parameters(), *model.buffers()]
-    like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
-    try:
-        with replaced_tensors(model, lambda x: x.detach().to("meta")):
-            x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
-            _run_with_hooks(model, x, layers, check, begin())
-    except Exception:  # whatever a network says of tensors without values
-        with unchanged(model):
-            x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
-            _run_with_hooks(model, x, layers, check, begin())
-
-
-def _run_with_hooks(
-    model: nn.Module, x: Tensor, layers: Sequence[nn.Module], check: Check, hook: Hook
-) -> None:
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        check(module, first_tensor(args, kwargs))
-
-    def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        hook(module, first_tensor(args, kwargs), output)
-
-    handles = [
-        handle
-        for layer in layers
-        for handle in (
-            layer.register_forward_pre_hook(enter, with_kwargs=True),
-            layer.register_forward_hook(leave, with_kwargs=True),
-        )
-    ]
-    try:
-        with eval_mode(model), torch.no_grad(), uncompiled(model):
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def uncompiled(model: nn.Module) -> Any:
