@@ -31,7 +31,7 @@ def is_compiled(module: nn.Module) -> bool:
 def copied(model: nn.Module) -> nn.Module:
     """A copy of a network, also of one that keeps tensors which it computed."""
     # Tensors that were computed, of which some modules keep one, can't be copied as they are: a
-    # copy has their values until it computes its own.
+    # copy has their values until it computes its own. deepcopy knows what is copied by its id.
     computed = {
         id(value): value.detach().clone()
         for _, value in held(model)
@@ -64,12 +64,12 @@ def replaced_tensors(model: nn.Module, new: Callable[[Tensor], Tensor]) -> Itera
     """
     found = list(held(model))
     strides = {part for m in learned_strides(model).values() for part in m.modules()}
-    known = {id(x): x for part in strides for x in (*part.parameters(), *part.buffers())}
+    known = {x: x for part in strides for x in (*part.parameters(), *part.buffers())}
 
     def replace(tensor: Tensor) -> Tensor:
-        if id(tensor) not in known:
-            known[id(tensor)] = new(tensor)
-        return known[id(tensor)]
+        if tensor not in known:
+            known[tensor] = new(tensor)
+        return known[tensor]
 
     before = [(owner, Saved(x)) for owner, x in found if isinstance(x, CONTAINERS)]
     try:

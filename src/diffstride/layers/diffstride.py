@@ -245,7 +245,7 @@ class DiffStrideNd(Resizer):
         words = [f"stride=({strides})", f"learnable={self.stride.requires_grad}"]
         words.append(f"smoothness={text}")
         values = {name: getattr(self, name) for name in ("shared", "min_stride", "max_stride")}
-        usual = {"shared": False, "min_stride": 1.0, "max_stride": None}
+        usual: dict[str, Any] = {"shared": False, "min_stride": 1.0, "max_stride": None}
         for field in fields(Rule)[1:]:
             values[field.name] = getattr(self.rule, field.name)
             usual[field.name] = field.default

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from diffstride.layers import apply_conversion
+from diffstride.layers.converted import recast
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
@@ -59,8 +60,7 @@ def load_converted(folder: str | os.PathLike[str], config: Mapping[str, Any]) ->
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(f"{folder} has the weights of another network: {wrong[0]}{more}")
-    model.__class__ = network
-    loaded: nn.Module = model.eval()
+    loaded: nn.Module = recast(model.eval(), network)
     return loaded
 
 

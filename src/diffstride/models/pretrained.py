@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from diffstride.core.rule import Rule
 from diffstride.models import huggingface
 from diffstride.models.registry import create
 
@@ -197,11 +198,11 @@ def _check(weights: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
         for name, x in own.items()
         if name in weights and weights[name].shape != x.shape
     ]
-    first: dict[int, str] = {}  # the name of each weight that may have several
+    first: dict[Tensor, str] = {}  # the name of each weight that may have several
     apart = [
-        f"{name} and {first[id(x)]} differ and are one"
+        f"{name} and {first[x]} differ and are one"
         for name, x in own.items()
-        if weights.get(name) is not weights.get(first.setdefault(id(x), name))
+        if weights.get(name) is not weights.get(first.setdefault(x, name))
     ]
     wrong = [f"no {name}" for name in missing] + [f"{name} is not of it" for name in unknown]
     if wrong := wrong + shapes + apart:
@@ -245,7 +246,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
         for name, value in vars(module).items()
         if not name.startswith("_")
         and name != "training"
-        and isinstance(value, bool | int | float | str | tuple | None)
+        and isinstance(value, bool | int | float | str | tuple | Rule | None)
     }
 
 

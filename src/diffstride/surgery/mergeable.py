@@ -50,7 +50,7 @@ class Uses(Observer):
             self._count(operation.inputs)
 
     def _count(self, tensors: list[Tensor]) -> None:
-        for x in {id(x): x for x in tensors if x in self.made}.values():
+        for x in {x for x in tensors if x in self.made}:
             self.uses[x] += 1
 
     def finish(self, output: Any) -> None:
