@@ -13,7 +13,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from diffstride.lab.reports.number_formats import mean_sd, plus_minus
+from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import read_sweep
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 

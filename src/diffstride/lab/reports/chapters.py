@@ -6,13 +6,18 @@ example, which differ in their seeds alone. It shows them in sections. A section
 and blocks, each of which is a table, a row of figures, a row of images or a row of cards.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from diffstride.lab.reports.blocks import PageBlock
 from diffstride.lab.reports.run_reader import RunRecord, read_run
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep, read_sweep
+
+PageBlock: TypeAlias = dict[str, Any]
+"""What the template shows by its ``kind``."""
+Legend: TypeAlias = list[tuple[int | None, int, str]]
+"""Of each line its colour, or None where colours mean nothing, its dash and its label."""
 
 MOST_SINGLE_RUNS = 12  # more runs than this are drawn in groups of the same beginning
 
@@ -59,13 +64,25 @@ class Chapter:
         return list(dict.fromkeys([*planned, *(group.column for group in self.groups)]))
 
 
+def table(caption: str, head: list[str], rows: Sequence[Any], folded: bool = False) -> PageBlock:
+    """A table; a folded one is opened by the reader."""
+    return {"kind": "table", "caption": caption, "head": head, "rows": rows, "folded": folded}
+
+
+def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> PageBlock:
+    """Figures, each an SVG and its title, below the legend of all."""
+    return {"kind": "figures", "legend": legend, "items": items}
+
+
+def colour_legend(labels: Iterable[str]) -> Legend:
+    """A legend with a colour for each label."""
+    return [(i, 0, label) for i, label in enumerate(labels)]
+
+
 def collect(paths: Iterable[str | Path]) -> list[Chapter]:
     """Read the chapters of these folders: each sweep, then the runs that belong to none.
 
-    A folder is a run, a sweep, or has runs and sweeps in it.
-
-    Raises:
-        ValueError: for a folder that is none of these, or whose files are damaged.
+    A folder is a run, a sweep, or has runs and sweeps in it: otherwise it is a ValueError.
     """
     chapters: list[Chapter] = []
     runs: list[RunRecord] = []
@@ -95,18 +112,15 @@ def _is_run_or_sweep(folder: Path) -> bool:
 
 def _sweep_chapter(sweep: Sweep) -> Chapter:
     """A sweep with a group for each cell of its table in which a run has begun."""
-    cells: dict[tuple[str, str], list[RunRecord]] = {
-        (row, column): [] for row in sweep.plan["rows"] for column in sweep.columns
-    }
-    for entry, run in sweep.begun():
-        cells.setdefault((entry["row"], entry["column"]), []).append(run)
-    groups = []
-    for (row, column), runs in cells.items():
+    groups: dict[tuple[str, str], RunGroup] = {}
+    cells = [(row, column) for row in sweep.plan["rows"] for column in sweep.columns]
+    for row, column in [*cells, *((entry["row"], entry["column"]) for entry, _ in sweep.begun())]:
         # A network for all tasks belongs to the row of their means.
         setting, method = "all tasks" if row == MEAN else row, sweep.title(column)
-        if runs:
-            groups.append(RunGroup(f"{method} {setting}", setting, method, runs))
-    return Chapter(str(sweep.plan["title"]), groups, sweep)
+        groups[row, column] = RunGroup(f"{method} {setting}", setting, method, [])
+    for entry, run in sweep.begun():
+        groups[entry["row"], entry["column"]].runs.append(run)
+    return Chapter(str(sweep.plan["title"]), [g for g in groups.values() if g.runs], sweep)
 
 
 def _run_groups(runs: list[RunRecord]) -> list[RunGroup]:

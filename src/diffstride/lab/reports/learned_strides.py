@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from diffstride.lab.reports import plots, window_pictures
-from diffstride.lab.reports.blocks import Legend, PageBlock, colour_legend, figures, table
-from diffstride.lab.reports.chapters import Chapter, Section
-from diffstride.lab.reports.number_formats import mean, mean_sd
+from diffstride.lab.reports import chapters, plots, window_pictures
+from diffstride.lab.reports.chapters import Chapter, Legend, PageBlock, Section, figures
+from diffstride.lab.reports.formats import mean, mean_sd
 from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord
 
 MOST_PANELS = 24
@@ -18,14 +17,13 @@ def strides_while_training(chapter: Chapter) -> Section | None:
     if not groups:
         return None
     runs = [run for group in groups for run in group.runs if run.strides]
-    highest = max(value for run in runs for stride in run.strides for value in stride.strides)
+    highest = max(value for run in runs for stride in run.strides for _, value in stride.points)
     items = []
     for group in groups[:MOST_PANELS]:
         lines: dict[tuple[str, int], list[plots.Points]] = {}
         for run in group.runs:
             for stride in run.strides:
-                points = list(zip(stride.epochs, stride.strides, strict=True))
-                lines.setdefault((stride.layer, stride.axis), []).append(points)
+                lines.setdefault((stride.layer, stride.axis), []).append(stride.points)
         layers = list(dict.fromkeys(layer for layer, _ in lines))
         svg = plots.curves(
             [(layers.index(layer), axis, curves) for (layer, axis), curves in lines.items()],
@@ -46,7 +44,7 @@ def layer_legend(runs: Sequence[RunRecord]) -> Legend:
     """A colour for each layer of the deepest network, with its name if all have the same names."""
     deepest = max((list(run.layers) for run in runs), key=len)
     same = all(list(run.layers) == deepest for run in runs)
-    return colour_legend(
+    return chapters.colour_legend(
         f"layer {i + 1}" + (f": {name}" if same else "") for i, name in enumerate(deepest)
     )
 
@@ -59,12 +57,12 @@ def strides_by_setting(chapter: Chapter) -> Section | None:
     for group in chapter.groups:
         learned = [run for run in group.runs if run.strides and run.finished]
         columns[group.column][group.row] += learned
+    if sum(len(runs) for rows in columns.values() for runs in rows.values()) < 2:
+        return None
     blocks = []
     for column, rows in columns.items():
         if settings := {row: runs for row, runs in rows.items() if runs}:
             blocks.append(_distribution(column, settings))
-    if sum(len(runs) for rows in columns.values() for runs in rows.values()) < 2:
-        return None
     text = (
         "Where strides ended, one group for each row. A point is a stride of one run along "
         "one axis, a stroke is where it began. The global striding factor is the product of all "
@@ -83,7 +81,7 @@ def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> PageBloc
         for run in runs:
             for i, strides in enumerate(run.layers.values()):
                 ends[i][row] += [stride.last for stride in strides]
-                beginnings[i][row] += [stride.strides[0] for stride in strides]
+                beginnings[i][row] += [stride.points[0][1] for stride in strides]
     marks = [list(map(mean, rows)) for rows in beginnings]
     factors = [[run.striding_factor for run in runs] for runs in settings.values()]
     svg = plots.strips(list(settings), list(enumerate(ends)), xlabel="learned stride", marks=marks)
@@ -137,4 +135,4 @@ def first_layer_cutoffs(chapter: Chapter) -> Section | None:
         return None
     caption = "Cut-off of the first layer: the highest frequency that passes whole"
     head = ["runs", "axis", "cut-off", "unit", "n"]
-    return Section("What the first layer lets pass", "", [table(caption, head, rows)])
+    return Section("What the first layer lets pass", "", [chapters.table(caption, head, rows)])

@@ -7,21 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from diffstride import files
-from diffstride.lab.reports.blocks import TEMPLATES
+from diffstride.lab.reports.formats import TEMPLATES
 
 
 def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path:
     """Write the report of runs, of sweeps, or of folders with runs and sweeps in them.
 
-    Args:
-        paths: the folders.
-        output: the file to write; without one, ``report.html`` in the first folder.
-
-    Returns:
-        The file, which is written completely or not at all.
-
-    Raises:
-        ValueError: for a folder that is no run, no sweep, and has none in it.
+    Returns the file, which is written completely or not at all: ``output``, or ``report.html`` in
+    the first folder. A folder that is no run, no sweep, and has none in it is a ValueError.
     """
     folders = [Path(path) for path in paths]
     if not folders:
@@ -39,7 +32,7 @@ def render(paths: Iterable[Path]) -> str:
 
     from diffstride.lab.reports import learned_strides, plots, results, training_conditions
     from diffstride.lab.reports.chapters import collect
-    from diffstride.lab.reports.number_formats import number, plus_minus
+    from diffstride.lab.reports.formats import number, plus_minus
     from diffstride.lab.reports.window_pictures import for_panel
 
     chapters = collect(paths)

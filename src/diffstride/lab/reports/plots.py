@@ -16,8 +16,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from diffstride.lab.reports.blocks import TEMPLATES
-from diffstride.lab.reports.number_formats import Figures
+from diffstride.lab.reports.formats import TEMPLATES, Figures
 from diffstride.lab.reports.window_plots import Array
 
 WIDTH = 400

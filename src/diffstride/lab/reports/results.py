@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from diffstride.lab.reports import blocks, plots
-from diffstride.lab.reports.blocks import PageBlock
-from diffstride.lab.reports.chapters import MOST_SINGLE_RUNS, Chapter, Section
-from diffstride.lab.reports.number_formats import number, percent
+from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports.chapters import Chapter, PageBlock, Section
+from diffstride.lab.reports.formats import number, percent
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
 from diffstride.lab.reports.sweep_table import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
@@ -44,16 +43,11 @@ def _spreads(sweep: Sweep) -> str:
     if not sweep.comparable or len(sweep.settings) < 2:
         return ""
     spreads = {column: sweep.spread(column, sweep.metrics[0])[0] for column in sweep.columns}
-    points = [
-        f"{spread:.1f} points with {sweep.title(column)}"
-        for column, spread in spreads.items()
-        if spread is not None
-    ]
-    if not points:
+    known = {sweep.title(c): f"{s:.1f} points" for c, s in spreads.items() if s is not None}
+    if not known:
         return "No method has a finished run of every setting yet."
-    return (
-        f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(points)}."
-    )
+    points = ", ".join(f"{spread} with {title}" for title, spread in known.items())
+    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {points}."
 
 
 def _learned(run: RunRecord) -> str:
@@ -68,8 +62,8 @@ def _learned(run: RunRecord) -> str:
 def _strides_at(run: RunRecord, index: int) -> str:
     """The strides of each layer, once where those of all axes are alike."""
     layers = []
-    for histories in run.layers.values():
-        values = [history.strides[index] for history in histories]
+    for strides in run.layers.values():
+        values = [stride.points[index][1] for stride in strides]
         alike = len({f"{value:.3g}" for value in values}) == 1
         layers.append(times(values[:1] if alike else values, "{:.3g}"))
     return ", ".join(layers)
@@ -83,25 +77,24 @@ def paper_comparison(chapter: Chapter) -> Section | None:
     first = sweep.metrics[0]
     if sweep.measured:
         return Section("Results", "", [_matrix("relative to the first", sweep, first, 2)])
-    tables = [_accuracies(sweep, metric) for metric in sweep.metrics]
+    tables = []
+    for metric in sweep.metrics:
+        name = f"{metric.title} test accuracy" if metric.title else "test accuracy"
+        caption = f"{name} in %, mean ± sd over n runs"
+        tables.append(_matrix(caption, sweep, metric, sweep.digits(metric)))
     if lines := first_stride_lines(sweep):
-        tables.append(blocks.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, lines))
+        tables.append(chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, lines))
     cells = zip(*(sweep.cells(row, first) for row in sweep.settings), strict=True)
     series = [[(cell.here, cell.paper) for cell in column] for column in cells]
     svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
     title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
-    legend = blocks.colour_legend(map(sweep.title, sweep.columns))
+    legend = chapters.colour_legend(map(sweep.title, sweep.columns))
     return Section(
         "Results",
         "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
         "seconds per step of the network as it was in the end.",
-        [*tables, blocks.figures(legend, [(svg, title)])],
+        [*tables, chapters.figures(legend, [(svg, title)])],
     )
-
-
-def _accuracies(sweep: Sweep, metric: Metric) -> PageBlock:
-    name = f"{metric.title} test accuracy" if metric.title else "test accuracy"
-    return _matrix(f"{name} in %, mean ± sd over n runs", sweep, metric, sweep.digits(metric))
 
 
 def _matrix(caption: str, sweep: Sweep, metric: Metric, digits: int) -> PageBlock:
@@ -134,9 +127,9 @@ def accuracy_costs(chapter: Chapter) -> Section | None:
             shown |= set(series)
     if not items:
         return None
-    legend = [entry for entry in blocks.colour_legend(columns) if entry[0] in shown]
+    legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
     text = "A point a run. A stride that shrinks buys accuracy with computation; here is the price."
-    return Section("What accuracy costs", text, [blocks.figures(legend, items)])
+    return Section("What accuracy costs", text, [chapters.figures(legend, items)])
 
 
 def every_run(chapter: Chapter) -> Section | None:
@@ -162,5 +155,7 @@ def every_run(chapter: Chapter) -> Section | None:
     several = len(runs) > 1
     caption = f"{len(runs)} runs, after their last epochs" if several else "After its last epoch"
     head = ["run", "downsampling", "accuracy", *tasks, "strides", "J", "MMACs", "s per step"]
-    block = blocks.table(caption, [*head, "epochs"], rows, folded=len(runs) > MOST_SINGLE_RUNS)
+    block = chapters.table(
+        caption, [*head, "epochs"], rows, folded=len(runs) > chapters.MOST_SINGLE_RUNS
+    )
     return Section("All runs" if several else "The run", "", [block])

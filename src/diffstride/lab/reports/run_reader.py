@@ -18,23 +18,29 @@ MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class StrideHistory:
-    """The stride of a layer along one axis, epoch by epoch, and the sizes after the last epoch."""
+    """The stride of a layer along one axis after each epoch: the points are epochs and strides.
+
+    The sizes are those of the layer's input and output in the end; 0 where the file has none.
+    """
 
     layer: str
     axis: int
-    epochs: list[int]
-    strides: list[float]
+    points: list[tuple[int, float]]
     sizes: tuple[int, int]
-    """Of the layer's input and output along the axis; 0 where the file does not say."""
 
     @property
     def last(self) -> float:
-        return self.strides[-1]
+        return self.points[-1][1]
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What the files in the folder of a run say."""
+    """What the files in the folder of a run say.
+
+    Metrics and times have a row for each epoch, without values that are no finite numbers. Strides
+    are in the order of the network. Of strides that are not learned, only the plan of a sweep has
+    the penalty J.
+    """
 
     folder: Path
     name: str
@@ -46,12 +52,9 @@ class RunRecord:
     data_facts: dict[str, Any]
     environment: dict[str, Any]
     metrics: list[dict[str, float]]
-    """A row for each epoch, without values that are no finite numbers; so are the times."""
     times: list[dict[str, float]]
     strides: list[StrideHistory]
-    """In the order of the network."""
     fixed_penalty: float | None = None
-    """J of strides that are not learned: the plan of a sweep has it, the run's files do not."""
 
     @property
     def method(self) -> str:
@@ -168,9 +171,7 @@ class RunRecord:
 def read_run(folder: Path) -> RunRecord:
     """Read the record of a run, however far the run has come.
 
-    Raises:
-        OSError: if its config can't be read.
-        DamagedFile: if a file is damaged, or the config has no model with a downsampling.
+    Raises an OSError if its config can't be read, and DamagedFile if a file is damaged.
     """
     path = folder / "config.yaml"
     config = read_yaml(path)
@@ -214,8 +215,7 @@ def _strides(path: Path) -> list[StrideHistory]:
         StrideHistory(
             layer,
             int(axis),
-            [int(row["epoch"]) for row in rows],
-            [float(row["stride"]) for row in rows],
+            [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
         )
         for (layer, axis), rows in histories.items()

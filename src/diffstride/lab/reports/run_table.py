@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from diffstride.lab.reports.number_formats import UNKNOWN
+from diffstride.lab.reports.formats import UNKNOWN, known
 from diffstride.lab.reports.run_reader import read_run
 from diffstride.text import aligned, times
 
@@ -15,10 +15,7 @@ def compare(folders: Sequence[str | Path]) -> str:
 
     A network for several tasks has its mean accuracy, and a line below for each task. The cut-offs
     are the highest frequencies that the first layer lets pass undamped: of spectrograms in Hz along
-    time, and in cycles per channel along frequency.
-
-    Raises:
-        ValueError: for a folder that is no run.
+    time, and in cycles per channel along frequency. A folder that is no run is a ValueError.
     """
     return "\n".join(aligned([HEADER, *(line for folder in folders for line in _lines(folder))]))
 
@@ -34,15 +31,11 @@ def _lines(folder: str | Path) -> list[tuple[str, ...]]:
     first = (
         run.name,
         run.downsampling,
-        _text(run.last("test_accuracy"), "{:.1%}"),
+        known(run.last("test_accuracy"), ".1%"),
         times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
         times(map(run.cutoff, with_units), "{:.4g}") or UNKNOWN,
-        _text(run.last("mmacs"), "{:.1f}"),
+        known(run.last("mmacs"), ".1f"),
         f"{run.minutes:.1f}",
     )
     tasks = run.task_accuracies.items()
     return [first, *((f"  {task}", "", f"{accuracy:.1%}", *[""] * 4) for task, accuracy in tasks)]
-
-
-def _text(value: float | None, form: str) -> str:
-    return UNKNOWN if value is None else form.format(value)

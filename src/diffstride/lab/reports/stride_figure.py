@@ -34,7 +34,7 @@ def draw_run(folder: Path) -> Path | None:
                     label += f", up to {run.cutoff(stride):.3g} {unit}"
                 shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
                 colour = colormaps[HUES[i % len(HUES)]](shade)
-                left.plot(stride.epochs, stride.strides, color=colour, label=label)
+                left.plot(*zip(*stride.points, strict=True), color=colour, label=label)
         left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
         left.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
         for split, grey in (("train", "#999999"), ("test", "#222222")):

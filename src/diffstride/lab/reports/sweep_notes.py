@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.reports.number_formats import mean
+from diffstride.lab.reports.formats import mean
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffstride.lab.reports.number_formats import Figures, mean, mean_sd
+from diffstride.lab.reports.formats import Figures, mean, mean_sd
 from diffstride.lab.reports.run_reader import RunRecord, read_run
 from diffstride.lab.runs.documents import DamagedFile, read_json
 
@@ -159,22 +159,16 @@ class Sweep:
 
     def missing(self) -> list[str]:
         """The names of the runs that have not finished, with how far they are."""
-        missing = []
-        for name in self.names:
-            run = self.runs.get(name)
-            if run is None:
-                missing.append(name)
-            elif not run.finished:
-                missing.append(f"{name} ({run.epochs} of {run.planned_epochs} epochs)")
-        return missing
+        runs = [(name, self.runs.get(name)) for name in self.names]
+        return [
+            f"{name} ({run.epochs} of {run.planned_epochs} epochs)" if run else name
+            for name, run in runs
+            if run is None or not run.finished
+        ]
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Read a sweep and its runs, however far they are.
-
-    Raises:
-        ValueError: if the folder is no sweep, or a run in it is damaged.
-    """
+    """Read a sweep and its runs, however far they are; if it is none, or damaged: ValueError."""
     path, measured = folder / "sweep.json", folder / "measured.json"
     try:
         plan = read_json(path, "table", "title", "scale", "seeds", "rows", "columns", "runs")

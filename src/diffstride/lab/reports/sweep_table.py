@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.files import write
-from diffstride.lab.reports import table_formats
-from diffstride.lab.reports.number_formats import UNKNOWN, mean_sd, plus_minus
+from diffstride.lab.reports import formats
+from diffstride.lab.reports.formats import UNKNOWN, Lines, known, mean_sd, plus_minus
 from diffstride.lab.reports.sweep_notes import notes
 from diffstride.lab.reports.sweep_reader import MEAN, Cell, Metric, Sweep, read_sweep
-from diffstride.lab.reports.table_formats import Lines
 from diffstride.lab.runs.documents import write_rows
 
 CSV_COLUMNS = "row column metric n mean sd paper_mean paper_sd mmacs seconds_per_step penalty"
@@ -19,13 +18,9 @@ FIRST_STRIDES_DIGITS = (2, 2, 2, 4)  # as the paper has them
 
 
 def write_tables(folder: str | Path) -> str:
-    """Write table.csv, table.md and table.tex into the folder of a sweep.
+    """Write table.csv, table.md and table.tex into the folder of a sweep, and return it as text.
 
-    Returns:
-        The same as text.
-
-    Raises:
-        ValueError: if the folder is no sweep, or a run in it is damaged.
+    Raises a ValueError if the folder is no sweep, or a run in it is damaged.
     """
     folder = Path(folder)
     sweep = read_sweep(folder)
@@ -40,8 +35,8 @@ def write_tables(folder: str | Path) -> str:
         raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
     write_rows(folder / "table.csv", rows)
     for name in ("table.md", "table.tex"):
-        write(folder / name, table_formats.document(f"{name}.jinja", tables, remarks))
-    return table_formats.text(tables, remarks)
+        write(folder / name, formats.document(f"{name}.jinja", tables, remarks))
+    return formats.text(tables, remarks)
 
 
 def first_stride_lines(sweep: Sweep) -> Lines:
@@ -77,10 +72,10 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
             lines.append([row, *(_accuracy(cell, digits) for cell in cells)])
             if any(cell.paper for cell in cells):
                 lines.append(["  paper", *(plus_minus(cell.paper, digits) for cell in cells)])
-            lines.append(["  M MACs", *(_short(cell.mmacs) for cell in cells)])
-            lines.append(["  s per step", *(_short(cell.seconds_per_step) for cell in cells)])
+            lines.append(["  M MACs", *(known(cell.mmacs) for cell in cells)])
+            lines.append(["  s per step", *(known(cell.seconds_per_step) for cell in cells)])
             if sweep.regularised:
-                lines.append(["  J", *(_short(cell.penalty) for cell in cells)])
+                lines.append(["  J", *(known(cell.penalty) for cell in cells)])
         if MEAN in sweep.rows and sweep.comparable:
             lines += _spreads(sweep, metric, digits)
         yield metric.title, lines
@@ -91,10 +86,7 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
 def _spreads(sweep: Sweep, metric: Metric, digits: int) -> Lines:
     """How far apart the settings of a method are, where all of them have finished runs."""
     spreads = [sweep.spread(column, metric) for column in sweep.columns]
-    here, paper = (
-        [UNKNOWN if value is None else f"{value:.{digits}f}" for value in values]
-        for values in zip(*spreads, strict=True)
-    )
+    here, paper = ([known(v, f".{digits}f") for v in vs] for vs in zip(*spreads, strict=True))
     return [["Max − min", *here], *([["  paper", *paper]] if set(paper) != {UNKNOWN} else [])]
 
 
@@ -102,10 +94,6 @@ def _accuracy(cell: Cell, digits: int) -> str:
     """Mean and deviation, and of how many values if some are missing."""
     count = f" (n = {cell.count})" if 0 < cell.count < cell.planned else ""
     return plus_minus(cell.here, digits) + count
-
-
-def _short(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3g}"
 
 
 def _csv_rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
@@ -128,7 +116,7 @@ def _costs(sweep: Sweep) -> tuple[Lines, list[dict[str, Any]]]:
         unit, scale = ("ms", 1e3) if "time" in row else ("MB", 1e-6)
         lines.append([row, *(plus_minus(cell.here, 2) for cell in cells.values())])
         lines.append(["  paper", *(plus_minus(cell.paper, 2) for cell in cells.values())])
-        lines.append([f"  {unit}", *(_short(scale * values[column]) for column in cells)])
+        lines.append([f"  {unit}", *(known(scale * values[column]) for column in cells)])
         for column, cell in cells.items():
             csv_row = {"row": row, "column": column, "value": values[column]}
             csv_rows.append(csv_row | {"paper_relative": next(iter(cell.paper), None)})

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from diffstride.lab.reports import plots
-from diffstride.lab.reports.blocks import PageBlock, colour_legend, figures, table
-from diffstride.lab.reports.chapters import Chapter, RunGroup, Section
+from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports.chapters import Chapter, PageBlock, RunGroup, Section
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.text import times
 
@@ -34,9 +33,9 @@ def training_curves(chapter: Chapter) -> Section | None:
             ]
             svg = plots.curves(lines, ylabel=f"test {label}" if in_sweep else label)
             items.append((svg, f"{panel}: test {metric}" if in_sweep else metric.title()))
-    legend = colour_legend(rows if in_sweep else [group.title for group in groups])
+    legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
     legend += [] if in_sweep else [(None, 0, "test"), (None, 1, "train")]
-    return Section("Training", "", [figures(legend, items)])
+    return Section("Training", "", [chapters.figures(legend, items)])
 
 
 def data_and_environment(chapter: Chapter) -> Section | None:
@@ -99,7 +98,7 @@ def _listings(
     """A table of names and values for each distinct mapping, with how many runs have it."""
     counts = Counter(tuple(values.items()) for values in mappings if values)
     return [
-        table(f"{title} of {count} runs" if count > 1 else title, [], rows, folded)
+        chapters.table(f"{title} of {count} runs" if count > 1 else title, [], rows, folded)
         for rows, count in counts.items()
     ]
 

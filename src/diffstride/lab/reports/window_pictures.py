@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from diffstride.lab.reports import plots
-from diffstride.lab.reports.blocks import Legend, PageBlock, figures
+from diffstride.lab.reports.chapters import Legend, PageBlock, figures
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.window_plots import Array, downsample, fit, spectrum, window
 from diffstride.text import times
