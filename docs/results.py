@@ -15,6 +15,7 @@ from pathlib import Path
 
 from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import read_sweep
+from diffstride.lab.runs.documents import write_rows
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
@@ -56,14 +57,6 @@ def collect(folder):
 def rows(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def write(path, lines):
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 def cells(lines):
@@ -241,7 +234,7 @@ FIGURES = {
 
 def main(sweeps):
     for folder in map(Path, sweeps):
-        write(DATA / f"{folder.name}.csv", collect(folder))
+        write_rows(DATA / f"{folder.name}.csv", collect(folder))
     page = PAGE.read_text()
     for path in sorted(DATA.glob("*.csv")):
         lines = rows(path)

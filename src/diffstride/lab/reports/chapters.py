@@ -24,7 +24,7 @@ MOST_SINGLE_RUNS = 12  # more runs than this are drawn in groups of the same beg
 
 @dataclass(frozen=True)
 class Section:
-    """A title with what is below it."""
+    """A title with what is below it; without blocks, the page leaves it out."""
 
     title: str
     text: str
@@ -64,14 +64,17 @@ class Chapter:
         return list(dict.fromkeys([*planned, *(group.column for group in self.groups)]))
 
 
-def table(caption: str, head: list[str], rows: Sequence[Any], folded: bool = False) -> PageBlock:
-    """A table; a folded one is opened by the reader."""
-    return {"kind": "table", "caption": caption, "head": head, "rows": rows, "folded": folded}
+def table(
+    caption: str, head: list[str], rows: Sequence[Any], folded: bool = False
+) -> list[PageBlock]:
+    """A table, if it has rows; a folded one is opened by the reader."""
+    block = {"kind": "table", "caption": caption, "head": head, "rows": rows, "folded": folded}
+    return [block] if rows else []
 
 
-def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> PageBlock:
-    """Figures, each an SVG and its title, below the legend of all."""
-    return {"kind": "figures", "legend": legend, "items": items}
+def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> list[PageBlock]:
+    """Figures, if there are any, each an SVG and its title, below the legend of all."""
+    return [{"kind": "figures", "legend": legend, "items": items}] if items else []
 
 
 def colour_legend(labels: Iterable[str]) -> Legend:

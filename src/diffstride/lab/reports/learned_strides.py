@@ -11,13 +11,12 @@ MOST_PANELS = 24
 MOST_RUNS = 6
 
 
-def strides_while_training(chapter: Chapter) -> Section | None:
+def strides_while_training(chapter: Chapter) -> Section:
     """The strides of each group over the epochs."""
     groups = [group for group in chapter.groups if any(run.strides for run in group.runs)]
-    if not groups:
-        return None
     runs = [run for group in groups for run in group.runs if run.strides]
-    highest = max(value for run in runs for stride in run.strides for _, value in stride.points)
+    points = [point for run in runs for stride in run.strides for point in stride.points]
+    highest = max((value for _, value in points), default=1.0)
     items = []
     for group in groups[:MOST_PANELS]:
         lines: dict[tuple[str, int], list[plots.Points]] = {}
@@ -36,20 +35,20 @@ def strides_while_training(chapter: Chapter) -> Section | None:
     )
     if len(groups) > MOST_PANELS:
         text += f" Only the first {MOST_PANELS} of {len(groups)} groups are drawn."
-    dashes: Legend = [(None, axis, name) for axis, name in enumerate(runs[0].axes)]
-    return Section("Strides while training", text, [figures([*layer_legend(runs), *dashes], items)])
+    dashes: Legend = [(None, i, name) for run in runs[:1] for i, name in enumerate(run.axes)]
+    return Section("Strides while training", text, figures([*layer_legend(runs), *dashes], items))
 
 
 def layer_legend(runs: Sequence[RunRecord]) -> Legend:
     """A colour for each layer of the deepest network, with its name if all have the same names."""
-    deepest = max((list(run.layers) for run in runs), key=len)
+    deepest = max((list(run.layers) for run in runs), key=len, default=[])
     same = all(list(run.layers) == deepest for run in runs)
     return chapters.colour_legend(
         f"layer {i + 1}" + (f": {name}" if same else "") for i, name in enumerate(deepest)
     )
 
 
-def strides_by_setting(chapter: Chapter) -> Section | None:
+def strides_by_setting(chapter: Chapter) -> Section:
     """Where the strides of finished runs ended, for each setting."""
     columns: dict[str, dict[str, list[RunRecord]]] = {
         column: {row: [] for row in chapter.rows} for column in chapter.columns
@@ -57,12 +56,11 @@ def strides_by_setting(chapter: Chapter) -> Section | None:
     for group in chapter.groups:
         learned = [run for run in group.runs if run.strides and run.finished]
         columns[group.column][group.row] += learned
-    if sum(len(runs) for rows in columns.values() for runs in rows.values()) < 2:
-        return None
-    blocks = []
+    several = sum(len(runs) for rows in columns.values() for runs in rows.values()) > 1
+    blocks: list[PageBlock] = []
     for column, rows in columns.items():
-        if settings := {row: runs for row, runs in rows.items() if runs}:
-            blocks.append(_distribution(column, settings))
+        settings = {row: runs for row, runs in rows.items() if runs}
+        blocks += _distribution(column, settings) if several and settings else []
     text = (
         "Where strides ended, one group for each row. A point is a stride of one run along "
         "one axis, a stroke is where it began. The global striding factor is the product of all "
@@ -73,7 +71,7 @@ def strides_by_setting(chapter: Chapter) -> Section | None:
     return Section(f"Learned strides by {rows_are}", text, blocks)
 
 
-def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> PageBlock:
+def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[PageBlock]:
     legend = layer_legend([run for runs in settings.values() for run in runs])
     ends: list[list[list[float]]] = [[[] for _ in settings] for _ in legend]
     beginnings: list[list[list[float]]] = [[[] for _ in settings] for _ in legend]
@@ -90,7 +88,7 @@ def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> PageBloc
     return figures(legend, [(svg, f"{column}: learned strides"), (factor_svg, f"{column}: {name}")])
 
 
-def windows_on_data(chapter: Chapter) -> Section | None:
+def windows_on_data(chapter: Chapter) -> Section:
     """The windows of one run for each row of a sweep, or of each run; those with examples first."""
     chosen: dict[str, RunRecord] = {}
     for group in chapter.groups:
@@ -100,8 +98,6 @@ def windows_on_data(chapter: Chapter) -> Section | None:
                 continue
             if key not in chosen or (run.examples and not chosen[key].examples):
                 chosen[key] = run
-    if not chosen:
-        return None
     blocks: list[PageBlock] = []
     for run in chosen.values():
         blocks += window_pictures.run_blocks(run, layer_legend([run]))
@@ -119,7 +115,7 @@ def windows_on_data(chapter: Chapter) -> Section | None:
     return Section("Windows on the data", text, blocks)
 
 
-def first_layer_cutoffs(chapter: Chapter) -> Section | None:
+def first_layer_cutoffs(chapter: Chapter) -> Section:
     """The frequencies up to which the first layer lets sound pass, in units of the data."""
     rows = []
     for group in chapter.groups:
@@ -131,8 +127,6 @@ def first_layer_cutoffs(chapter: Chapter) -> Section | None:
         for axis, values in cutoffs.items():
             text = " ± ".join(map(format, mean_sd(values), (".4g", ".2g")))
             rows.append([group.title, axis, text, CUTOFF_UNITS.get(axis, ""), len(values)])
-    if not rows:
-        return None
     caption = "Cut-off of the first layer: the highest frequency that passes whole"
     head = ["runs", "axis", "cut-off", "unit", "n"]
-    return Section("What the first layer lets pass", "", [chapters.table(caption, head, rows)])
+    return Section("What the first layer lets pass", "", chapters.table(caption, head, rows))

@@ -36,7 +36,7 @@ def render(paths: Iterable[Path]) -> str:
     from diffstride.lab.reports.window_pictures import for_panel
 
     chapters = collect(paths)
-    # In the order of a paper. A section is left out where there is nothing to show in it.
+    # In the order of a paper.
     makers = (
         results.summary,
         results.paper_comparison,
@@ -69,7 +69,7 @@ def render(paths: Iterable[Path]) -> str:
     theme, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
     return environment.get_template("report.html.jinja").render(
         title=" and ".join(chapter.title for chapter in chapters),
-        chapters=[(c.title, [s for make in makers if (s := make(c))]) for c in chapters],
+        chapters=[(c.title, [s for make in makers if (s := make(c)).blocks]) for c in chapters],
         css=css,
         scripts={"theme": theme, "panel": panel},
         # Nothing is fetched, and no script runs but these two.

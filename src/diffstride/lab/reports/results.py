@@ -69,11 +69,11 @@ def _strides_at(run: RunRecord, index: int) -> str:
     return ", ".join(layers)
 
 
-def paper_comparison(chapter: Chapter) -> Section | None:
+def paper_comparison(chapter: Chapter) -> Section:
     """The tables of a sweep beside the paper's figures, and the first of them as a figure."""
     sweep = chapter.sweep
     if sweep is None or not (sweep.plan["runs"] or sweep.measured):
-        return None
+        return Section("Results", "", [])
     first = sweep.metrics[0]
     if sweep.measured:
         return Section("Results", "", [_matrix("relative to the first", sweep, first, 2)])
@@ -82,8 +82,7 @@ def paper_comparison(chapter: Chapter) -> Section | None:
         name = f"{metric.title} test accuracy" if metric.title else "test accuracy"
         caption = f"{name} in %, mean ± sd over n runs"
         tables.append(_matrix(caption, sweep, metric, sweep.digits(metric)))
-    if lines := first_stride_lines(sweep):
-        tables.append(chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, lines))
+    tables += chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines(sweep))
     cells = zip(*(sweep.cells(row, first) for row in sweep.settings), strict=True)
     series = [[(cell.here, cell.paper) for cell in column] for column in cells]
     svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
@@ -93,7 +92,7 @@ def paper_comparison(chapter: Chapter) -> Section | None:
         "Results",
         "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
         "seconds per step of the network as it was in the end.",
-        [*tables, chapters.figures(legend, [(svg, title)])],
+        [*tables, *chapters.figures(legend, [(svg, title)])],
     )
 
 
@@ -107,7 +106,7 @@ def _matrix(caption: str, sweep: Sweep, metric: Metric, digits: int) -> PageBloc
     }
 
 
-def accuracy_costs(chapter: Chapter) -> Section | None:
+def accuracy_costs(chapter: Chapter) -> Section:
     """Accuracy against J and against MACs."""
     measures: dict[str, Callable[[RunRecord], float | None]] = {
         "regulariser J": lambda run: run.penalty,
@@ -125,18 +124,14 @@ def accuracy_costs(chapter: Chapter) -> Section | None:
             svg = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
             items.append((svg, f"Test accuracy against {xlabel}"))
             shown |= set(series)
-    if not items:
-        return None
     legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
     text = "A point a run. A stride that shrinks buys accuracy with computation; here is the price."
-    return Section("What accuracy costs", text, [chapters.figures(legend, items)])
+    return Section("What accuracy costs", text, chapters.figures(legend, items))
 
 
-def every_run(chapter: Chapter) -> Section | None:
+def every_run(chapter: Chapter) -> Section:
     """A table with a row for each run."""
-    runs = chapter.runs
-    if not runs:
-        return None
+    runs, several = chapter.runs, len(chapter.runs) > 1
     tasks = list(dict.fromkeys(task for run in runs for task in run.task_accuracies))
     rows = [
         [
@@ -145,17 +140,13 @@ def every_run(chapter: Chapter) -> Section | None:
             percent(run.last("test_accuracy")),
             *(percent(run.task_accuracies.get(task)) for task in tasks),
             f"{_strides_at(run, 0)} → {_strides_at(run, -1)}" if run.strides else run.beginning,
-            number(run.penalty),
-            number(run.last("mmacs")),
-            number(run.seconds_per_step),
+            *map(number, (run.penalty, run.last("mmacs"), run.seconds_per_step)),
             f"{run.epochs}/{run.planned_epochs}",
         ]
         for run in runs
     ]
-    several = len(runs) > 1
     caption = f"{len(runs)} runs, after their last epochs" if several else "After its last epoch"
     head = ["run", "downsampling", "accuracy", *tasks, "strides", "J", "MMACs", "s per step"]
-    block = chapters.table(
-        caption, [*head, "epochs"], rows, folded=len(runs) > chapters.MOST_SINGLE_RUNS
-    )
-    return Section("All runs" if several else "The run", "", [block])
+    folded = len(runs) > chapters.MOST_SINGLE_RUNS
+    table = chapters.table(caption, [*head, "epochs"], rows, folded)
+    return Section("All runs" if several else "The run", "", table)

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from diffstride.lab.reports.formats import mean
-from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 
 MOST_MISSING = 10
@@ -43,16 +41,13 @@ def notes(sweep: Sweep) -> list[str]:
     return lines
 
 
-def _learned(sweep: Sweep) -> Iterator[tuple[dict[str, Any], RunRecord]]:
-    return (pair for pair in sweep.begun() if pair[1].downsampling == "diffstride")
-
-
 def _windows(sweep: Sweep) -> Iterator[str]:
     """Which methods have which windows, if windows differ."""
     windows: dict[str, dict[str, None]] = {}
-    for entry, run in _learned(sweep):
-        window = f"R = {run.smoothness:g}, {run.convention} convention"
-        windows.setdefault(window, {})[sweep.title(entry["column"])] = None
+    for entry, run in sweep.begun():
+        if run.downsampling == "diffstride":
+            window = f"R = {run.smoothness:g}, {run.convention} convention"
+            windows.setdefault(window, {})[sweep.title(entry["column"])] = None
     if len(windows) > 1:
         listed = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
         yield f"Windows differ. {listed}."
@@ -64,11 +59,11 @@ def _generous_budgets(sweep: Sweep) -> Iterator[str]:
     for entry, run in sweep.begun():
         costs.setdefault((entry["row"], entry["column"]), []).append(run.last("mmacs"))
     first, above = sweep.columns[0], {}
-    for entry, run in _learned(sweep):
+    for entry, run in sweep.begun():
         row, budget = entry["row"], run.config.get("macs_budget")
         other = f"multi_{first}" if entry["column"].startswith("multi_") else first
         cost = mean(costs.get((row, other), ()))
-        if budget and cost and budget > 1.01 * cost:
+        if budget and cost and budget > 1.01 * cost and run.downsampling == "diffstride":
             above[row] = f"{row} {budget / cost - 1:.0%}"
     if above:
         yield (

@@ -13,11 +13,9 @@ CURVES = (("accuracy", "accuracy (%)", 100.0), ("loss", "loss", 1.0))
 """What is drawn: a metric, its label and its scale."""
 
 
-def training_curves(chapter: Chapter) -> Section | None:
+def training_curves(chapter: Chapter) -> Section:
     """Accuracy and loss over the epochs: all runs in one figure, or a sweep's by method."""
     groups = [group for group in chapter.groups if any(run.metrics for run in group.runs)]
-    if not groups:
-        return None
     in_sweep, rows = chapter.sweep is not None, chapter.rows
     panels: dict[str, list[tuple[int, RunGroup]]] = {}
     for i, group in enumerate(groups):
@@ -35,14 +33,12 @@ def training_curves(chapter: Chapter) -> Section | None:
             items.append((svg, f"{panel}: test {metric}" if in_sweep else metric.title()))
     legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
     legend += [] if in_sweep else [(None, 0, "test"), (None, 1, "train")]
-    return Section("Training", "", [chapters.figures(legend, items)])
+    return Section("Training", "", chapters.figures(legend, items))
 
 
-def data_and_environment(chapter: Chapter) -> Section | None:
+def data_and_environment(chapter: Chapter) -> Section:
     """What all runs have in common, and where they were made."""
-    if not chapter.runs:
-        return None
-    settings = [_flat(run.config) for run in chapter.runs]
+    settings = [_flat(run.config) for run in chapter.runs] or [{}]
     first = {name: value for name, value in settings[0].items() if name not in ("name", "out")}
     shared = {
         name: _shown(value)
@@ -97,10 +93,11 @@ def _listings(
 ) -> list[PageBlock]:
     """A table of names and values for each distinct mapping, with how many runs have it."""
     counts = Counter(tuple(values.items()) for values in mappings if values)
-    return [
-        chapters.table(f"{title} of {count} runs" if count > 1 else title, [], rows, folded)
-        for rows, count in counts.items()
-    ]
+    blocks: list[PageBlock] = []
+    for rows, count in counts.items():
+        caption = f"{title} of {count} runs" if count > 1 else title
+        blocks += chapters.table(caption, [], rows, folded)
+    return blocks
 
 
 def _shown(value: Any) -> str:

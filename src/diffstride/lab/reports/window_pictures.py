@@ -37,7 +37,7 @@ def run_blocks(run: RunRecord, legend: Legend) -> list[PageBlock]:
             xlabel=f"{name}: frequency (periods per axis)",
         )
         items.append((svg, f"{run.name}: windows, {name}"))
-    blocks = [figures(legend, items)]
+    blocks = figures(legend, items)
     for label, image in run.examples[:MOST_IMAGES] if images else ():
         height, width = image.shape
         blocks.append(
