@@ -44,7 +44,7 @@ def plus_minus(figures: Figures, digits: int) -> str:
     return " ± ".join(f"{value:.{digits}f}" for value in figures) or UNKNOWN
 
 
-def known(value: float | None, form: str = ".3g") -> str:
+def or_dash(value: float | None, form: str = ".3g") -> str:
     """A number in a format such as ".1f", or a dash if it is not known."""
     return UNKNOWN if value is None else format(value, form)
 
@@ -56,10 +56,10 @@ def percent(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """A number with three digits, or with all digits before the point if they are more."""
-    return known(value, ".3g" if abs(value or 0.0) < 1000 else ",.0f")
+    return or_dash(value, ".3g" if abs(value or 0.0) < 1000 else ",.0f")
 
 
-def text(tables: Tables, notes: Sequence[str]) -> str:
+def plain_text(tables: Tables, notes: Sequence[str]) -> str:
     """The tables for a terminal: the first note is their heading, the others follow them."""
     lines = [notes[0]]
     for title, rows in tables:
@@ -68,7 +68,7 @@ def text(tables: Tables, notes: Sequence[str]) -> str:
 
 
 def document(template: str, tables: Tables, notes: Sequence[str]) -> str:
-    """The same by a template: that of Markdown or that of LaTeX."""
+    """The tables by a template: that of Markdown or that of LaTeX."""
     loader = FileSystemLoader(TEMPLATES)
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from diffstride.lab.reports.formats import UNKNOWN, known
+from diffstride.lab.reports.formats import UNKNOWN, or_dash
 from diffstride.lab.reports.run_reader import read_run
 from diffstride.text import aligned, times
 
@@ -31,10 +31,10 @@ def _lines(folder: str | Path) -> list[tuple[str, ...]]:
     first = (
         run.name,
         run.downsampling,
-        known(run.last("test_accuracy"), ".1%"),
+        or_dash(run.last("test_accuracy"), ".1%"),
         times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
         times(map(run.cutoff, with_units), "{:.4g}") or UNKNOWN,
-        known(run.last("mmacs"), ".1f"),
+        or_dash(run.last("mmacs"), ".1f"),
         f"{run.minutes:.1f}",
     )
     tasks = run.task_accuracies.items()

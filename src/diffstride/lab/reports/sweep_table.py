@@ -6,7 +6,7 @@ from typing import Any
 
 from diffstride.files import write
 from diffstride.lab.reports import formats
-from diffstride.lab.reports.formats import UNKNOWN, Lines, known, mean_sd, plus_minus
+from diffstride.lab.reports.formats import UNKNOWN, Lines, mean_sd, or_dash, plus_minus
 from diffstride.lab.reports.sweep_notes import notes
 from diffstride.lab.reports.sweep_reader import MEAN, Cell, Metric, Sweep, read_sweep
 from diffstride.lab.runs.documents import write_rows
@@ -36,7 +36,7 @@ def write_tables(folder: str | Path) -> str:
     write_rows(folder / "table.csv", rows)
     for name in ("table.md", "table.tex"):
         write(folder / name, formats.document(f"{name}.jinja", tables, remarks))
-    return formats.text(tables, remarks)
+    return formats.plain_text(tables, remarks)
 
 
 def first_stride_lines(sweep: Sweep) -> Lines:
@@ -72,10 +72,10 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
             lines.append([row, *(_accuracy(cell, digits) for cell in cells)])
             if any(cell.paper for cell in cells):
                 lines.append(["  paper", *(plus_minus(cell.paper, digits) for cell in cells)])
-            lines.append(["  M MACs", *(known(cell.mmacs) for cell in cells)])
-            lines.append(["  s per step", *(known(cell.seconds_per_step) for cell in cells)])
+            lines.append(["  M MACs", *(or_dash(cell.mmacs) for cell in cells)])
+            lines.append(["  s per step", *(or_dash(cell.seconds_per_step) for cell in cells)])
             if sweep.regularised:
-                lines.append(["  J", *(known(cell.penalty) for cell in cells)])
+                lines.append(["  J", *(or_dash(cell.penalty) for cell in cells)])
         if MEAN in sweep.rows and sweep.comparable:
             lines += _spreads(sweep, metric, digits)
         yield metric.title, lines
@@ -86,7 +86,7 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
 def _spreads(sweep: Sweep, metric: Metric, digits: int) -> Lines:
     """How far apart the settings of a method are, where all of them have finished runs."""
     spreads = [sweep.spread(column, metric) for column in sweep.columns]
-    here, paper = ([known(v, f".{digits}f") for v in vs] for vs in zip(*spreads, strict=True))
+    here, paper = ([or_dash(v, f".{digits}f") for v in vs] for vs in zip(*spreads, strict=True))
     return [["Max − min", *here], *([["  paper", *paper]] if set(paper) != {UNKNOWN} else [])]
 
 
@@ -116,7 +116,7 @@ def _costs(sweep: Sweep) -> tuple[Lines, list[dict[str, Any]]]:
         unit, scale = ("ms", 1e3) if "time" in row else ("MB", 1e-6)
         lines.append([row, *(plus_minus(cell.here, 2) for cell in cells.values())])
         lines.append(["  paper", *(plus_minus(cell.paper, 2) for cell in cells.values())])
-        lines.append([f"  {unit}", *(known(scale * values[column]) for column in cells)])
+        lines.append([f"  {unit}", *(or_dash(scale * values[column]) for column in cells)])
         for column, cell in cells.items():
             csv_row = {"row": row, "column": column, "value": values[column]}
             csv_rows.append(csv_row | {"paper_relative": next(iter(cell.paper), None)})
