@@ -152,8 +152,8 @@ def table(words: list[str]) -> int:
         "written too",
     )
     args = parser.parse_args(words)
+    from diffstride.lab.reports.run_table import compare
     from diffstride.lab.reports.sweep_table import write_tables
-    from diffstride.lab.reports.table import compare
 
     sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
     for path in sweeps:
@@ -277,12 +277,12 @@ def predict(words: list[str]) -> int:
 
 def _conclude(folder: Path) -> None:
     """What a run ends with: accuracy, strides, and where it is."""
-    from diffstride.lab.reports import figures, page
+    from diffstride.lab.reports import page, stride_figure
     from diffstride.lab.training import train as commands
 
     for text in commands.summary(folder):
         print(text)
-    figure = figures.draw_run(folder)
+    figure = stride_figure.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 

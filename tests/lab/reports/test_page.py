@@ -14,7 +14,7 @@ import torch
 
 from diffstride import functional
 from diffstride.core import sizes
-from diffstride.lab.reports import page, pictures, plots
+from diffstride.lab.reports import page, plots, window_pictures
 from diffstride.lab.reports import window_plots as windows
 from diffstride.lab.reports.run_reader import read_run
 from tests.lab.reports.folders import example, label, write_run, write_sweep
@@ -97,7 +97,7 @@ def test_windows_are_drawn_by_the_convention_of_the_run(tmp_path):
         (folder / "config.yaml").write_text(json.dumps(config))
         runs.append(read_run(folder))
     assert [[run.offset(axis) for axis in (0, 1)] for run in runs] == [[0, 1], [0, 0]]
-    assert {layer["convention"] for layer in pictures.for_panel(runs[1:])["layers"]} == {
+    assert {layer["convention"] for layer in window_pictures.for_panel(runs[1:])["layers"]} == {
         "symmetric"
     }
 

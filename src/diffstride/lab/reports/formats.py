@@ -1,66 +1,87 @@
-"""Tables as text, Markdown and LaTeX."""
+"""How numbers and tables are written: means with deviations; text, Markdown and LaTeX."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
 
-Lines = list[list[str]]
-"""A heading and rows; a first cell that begins with two blanks tells more of the row above."""
-LATEX = {
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "λ": r"$\lambda$",
-    "–": "--",
-    "−": "$-$",
-}
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from diffstride.text import aligned
 
-def text(blocks: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
-    """For a terminal."""
-    parts = [notes[0]]
-    for title, lines in blocks:
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        parts += [
-            "",
-            *([title] if title else []),
-            *(
-                "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-                for line in lines
-            ),
-        ]
-    return "\n".join([*parts, "", *notes[1:]])
+TEMPLATES = Path(__file__).parent / "templates"
+UNKNOWN = "–"
+LATEX = {sign: "\\" + sign for sign in "&%$#_{}"}
+LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {"±": r"$\pm$", "×": r"$\times$", "λ": r"$\lambda$", "–": "--", "−": "$-$"}
+
+Figures: TypeAlias = Sequence[float]
+"""A mean and a standard deviation, a mean alone, or nothing; the paper's figures have this form."""
+Lines: TypeAlias = list[list[str]]
+"""A heading and rows; a first cell that begins with two blanks continues the row above."""
+Tables: TypeAlias = Sequence[tuple[str, Lines]]
+"""Titles, which may be empty, and what is below them."""
 
 
-def markdown(blocks: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
-    """For a page."""
-
-    def cell(text: str) -> str:
-        text = text.replace("|", "\\|").replace("<", "&lt;")
-        return "&emsp;" + text.strip() if text.startswith("  ") else text
-
-    parts = [f"**{cell(notes[0])}**"]
-    for title, lines in blocks:
-        head, *others = ["| " + " | ".join(map(cell, line)) + " |" for line in lines]
-        rule = "|---" + "|---:" * (len(lines[0]) - 1) + "|"
-        parts += ["", *([f"{title}:", ""] if title else []), head, rule, *others]
-    return "\n".join([*parts, "", *map(cell, notes[1:])]) + "\n"
+def mean_sd(values: Sequence[float]) -> Figures:
+    """The mean and the standard deviation; of one value the mean alone, of none nothing."""
+    several = len(values) > 1
+    return (statistics.mean(values), statistics.stdev(values)) if several else tuple(values)
 
 
-def latex(blocks: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
-    """For a paper."""
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values, if there are any."""
+    known = [value for value in values if value is not None]
+    return statistics.mean(known) if known else None
 
-    def cell(text: str) -> str:
-        escaped = "".join(LATEX.get(sign, sign) for sign in text.strip())
-        return r"\quad " + escaped if text.startswith("  ") else escaped
 
-    parts = ["% needs booktabs", r"\begin{table}", r"\centering"]
-    for title, lines in blocks:
-        if title:
-            parts.append(rf"\medskip {cell(title)}\par")
-        head, *others = [" & ".join(map(cell, line)) + r" \\" for line in lines]
-        parts += [rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}", r"\toprule", head]
-        parts += [r"\midrule", *others, r"\bottomrule", r"\end{tabular}"]
-    caption = " ".join([cell(notes[0]) + ".", *map(cell, notes[1:])])
-    return "\n".join([*parts, rf"\caption{{{caption}}}", r"\end{table}"]) + "\n"
+def plus_minus(figures: Figures, digits: int) -> str:
+    """Figures with so many digits after the point.
+
+    >>> plus_minus((91.42, 0.25), 1), plus_minus((91.42,), 1), plus_minus((), 1)
+    ('91.4 ± 0.2', '91.4', '–')
+    """
+    return " ± ".join(f"{value:.{digits}f}" for value in figures) or UNKNOWN
+
+
+def or_dash(value: float | None, form: str = ".3g") -> str:
+    """A number in a format such as ".1f", or a dash if it is not known."""
+    return UNKNOWN if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    """A fraction in percent."""
+    return UNKNOWN if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A number with three digits, or with all digits before the point if they are more."""
+    return or_dash(value, ".3g" if abs(value or 0.0) < 1000 else ",.0f")
+
+
+def plain_text(tables: Tables, notes: Sequence[str]) -> str:
+    """The tables for a terminal: the first note is their heading, the others follow them."""
+    lines = [notes[0]]
+    for title, rows in tables:
+        lines += ["", *([title] if title else []), *aligned(rows)]
+    return "\n".join([*lines, "", *notes[1:]])
+
+
+def document(template: str, tables: Tables, notes: Sequence[str]) -> str:
+    """The tables by a template: that of Markdown or that of LaTeX."""
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"markdown": _markdown, "latex": _latex}
+    return environment.get_template(template).render(tables=tables, notes=notes)
+
+
+def _markdown(cell: str) -> str:
+    text = cell.replace("|", "\\|").replace("<", "&lt;")
+    return "&emsp;" + text.strip() if cell.startswith("  ") else text
+
+
+def _latex(cell: str) -> str:
+    text = "".join(LATEX.get(sign, sign) for sign in cell.strip())
+    return r"\quad " + text if cell.startswith("  ") else text

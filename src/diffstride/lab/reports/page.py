@@ -5,32 +5,23 @@ import hashlib
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from diffstride.files import write as write_whole
-
-TEMPLATES = Path(__file__).parent / "templates"
+from diffstride import files
+from diffstride.lab.reports.formats import TEMPLATES
 
 
 def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path:
-    """Write the report of runs, of sweeps, or of folders with some in them.
+    """Write the report of runs, of sweeps, or of folders with runs and sweeps in them.
 
-    Args:
-        paths: the folders.
-        output: the file to write; without one, ``report.html`` in the first folder.
-
-    Returns:
-        The file, which is there whole or not at all.
-
-    Raises:
-        ValueError: for a folder that is no run, no sweep, and has none in it.
+    Returns the file, which is written completely or not at all: ``output``, or ``report.html`` in
+    the first folder. A folder that is no run, no sweep, and has none in it is a ValueError.
     """
     folders = [Path(path) for path in paths]
     if not folders:
         raise ValueError("a report needs the folder of a run or of a sweep at least")
     text = render(folders)
     path = folders[0] / "report.html" if output is None else Path(output)
-    write_whole(path, text)
+    files.write(path, text)
     return path
 
 
@@ -39,24 +30,26 @@ def render(paths: Iterable[Path]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    from diffstride.lab.reports import conditions, learned, pictures, plots, results
-    from diffstride.lab.reports.sections import collect
+    from diffstride.lab.reports import learned_strides, plots, results, training_conditions
+    from diffstride.lab.reports.chapters import collect
+    from diffstride.lab.reports.formats import number, plus_minus
+    from diffstride.lab.reports.window_pictures import for_panel
 
-    parts = collect(paths)
-    # In the order of a paper. A section is left out where there is nothing to show in it.
+    chapters = collect(paths)
+    # In the order of a paper.
     makers = (
         results.summary,
-        results.results,
-        learned.strides,
-        learned.distributions,
-        results.prices,
-        learned.passed,
-        learned.cutoffs,
-        conditions.training,
+        results.paper_comparison,
+        learned_strides.strides_while_training,
+        learned_strides.strides_by_setting,
+        results.accuracy_costs,
+        learned_strides.windows_on_data,
+        learned_strides.first_layer_cutoffs,
+        training_conditions.training_curves,
         results.every_run,
-        conditions.conditions,
+        training_conditions.data_and_environment,
     )
-    # All that is not made here is escaped: names, labels and settings are what somebody wrote.
+    # Everything that is not made here is escaped: names, labels and settings are words of others.
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -65,32 +58,26 @@ def render(paths: Iterable[Path]) -> str:
         lstrip_blocks=True,
     )
     numbers = itertools.count(1)
-    environment.filters["svg"] = lambda svg, label: _labelled(
-        plots.numbered(svg, next(numbers)), label
-    )
-    scripts = {name: _template(f"{name}.js") for name in ("theme", "panel")}
+
+    def labelled(svg: str, label: str) -> Markup:
+        """A figure of ours as an image with a name, for those who do not see it."""
+        start = Markup('<svg role="img" aria-label="{}"').format(label)
+        return Markup(plots.numbered(svg, next(numbers)).replace("<svg", start, 1))
+
+    environment.filters |= {"number": number, "plus_minus": plus_minus, "svg": labelled}
+    files_in_page = ("theme.js", "panel.js", "report.css")
+    theme, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
     return environment.get_template("report.html.jinja").render(
-        title=" and ".join(part.title for part in parts),
-        parts=[(part.title, [s for make in makers if (s := make(part))]) for part in parts],
-        css=Markup(_template("report.css")),
-        scripts={name: Markup(text) for name, text in scripts.items()},
+        title=" and ".join(chapter.title for chapter in chapters),
+        chapters=[(c.title, [s for make in makers if (s := make(c)).blocks]) for c in chapters],
+        css=css,
+        scripts={"theme": theme, "panel": panel},
         # Nothing is fetched, and no script runs but these two.
         policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src {' '.join(map(_hash, scripts.values()))}",
-        panel=pictures.for_panel([run for part in parts for run in part.runs]),
+        f"script-src {_hash(theme)} {_hash(panel)}",
+        panel=for_panel([run for chapter in chapters for run in chapter.runs]),
     )
-
-
-def _template(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def _labelled(svg: str, label: str) -> Any:
-    """A figure of ours as an image with a name, for those who do not see it."""
-    from markupsafe import Markup, escape
-
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))

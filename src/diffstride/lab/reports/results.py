@@ -1,235 +1,152 @@
-"""What came out: accuracies beside the paper's, and what they cost."""
+"""The sections on what came out: accuracies beside the paper's, and what they cost."""
 
-import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from diffstride.lab.reports import plots
-from diffstride.lab.reports.run_reader import Run
-from diffstride.lab.reports.sections import (
-    ALONE,
-    Block,
-    Part,
-    Section,
-    joined,
-    mean,
-    number,
-    percent,
-    plus_minus,
-)
-from diffstride.lab.reports.sweep_table import FIRST, FIRST_HEAD, first_strides
-from diffstride.lab.reports.sweeps import Cell, Metric, Sweep
+from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports.chapters import Chapter, PageBlock, Section
+from diffstride.lab.reports.formats import number, percent
+from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.sweep_reader import Metric, Sweep
+from diffstride.lab.reports.sweep_table import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
+from diffstride.text import times
 
 
-def summary(part: Part) -> Section:
-    hours = sum(run.minutes for run in part.runs) / 60
-    spent = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
-    if part.sweep is not None:
-        plan = part.sweep.plan
-        total = len({entry["name"] for entry in plan["runs"]})
-        cards = [("Scale", str(plan["scale"]))]
+def summary(chapter: Chapter) -> Section:
+    """The numbers to see first, and a sentence on them."""
+    hours = sum(run.minutes for run in chapter.runs) / 60
+    spent = ("Training time", f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min")
+    cards, text = [("Runs", str(len(chapter.runs))), spent], ""
+    scored = [run for run in chapter.runs if run.last("test_accuracy") is not None]
+    if chapter.sweep is not None:
+        sweep, total = chapter.sweep, len(chapter.sweep.names)
+        cards, text = [("Scale", str(sweep.plan["scale"]))], "Measured, not trained."
         if total:
-            cards.insert(0, ("Runs finished", f"{total - len(part.sweep.missing())} of {total}"))
-            cards.append(("Training time", spent))
-        text = _spreads(part.sweep) if total else "Measured, not trained."
-    elif len(part.runs) == 1:
-        (run,) = part.runs
+            finished = ("Runs finished", f"{total - len(sweep.missing())} of {total}")
+            cards, text = [finished, *cards, spent], _spreads(sweep)
+    elif len(chapter.runs) == 1:
+        (run,) = chapter.runs
         cards = [
             ("Test accuracy", percent(run.last("test_accuracy"))),
             ("Million MACs", number(run.last("mmacs"))),
-            ("Epochs", f"{run.epochs} of {run.planned}"),
-            ("Training time", spent),
+            ("Epochs", f"{run.epochs} of {run.planned_epochs}"),
+            spent,
         ]
-        text = _what_it_learned(run)
-    else:
-        scored = [run for run in part.runs if run.last("test_accuracy") is not None]
-        best = max(scored, key=lambda run: run.last("test_accuracy") or 0.0, default=None)
-        cards = [("Runs", str(len(part.runs))), ("Training time", spent)]
-        text = ""
-        if best is not None:
-            cards.insert(1, ("Best test accuracy", percent(best.last("test_accuracy"))))
-            text = f"The best is {best.name}, after {best.epochs} epochs."
+        text = _learned(run)
+    elif scored:
+        best = max(scored, key=lambda run: run.last("test_accuracy") or 0.0)
+        cards.insert(1, ("Best test accuracy", percent(best.last("test_accuracy"))))
+        text = f"The best is {best.name}, after {best.epochs} epochs."
     return Section("Summary", text, [{"kind": "cards", "items": cards}])
 
 
 def _spreads(sweep: Sweep) -> str:
     if not sweep.comparable or len(sweep.settings) < 2:
         return ""
-    said = []
-    for column in sweep.plan["columns"]:
-        own, _ = sweep.spread(column, sweep.metrics[0])
-        if own is not None:
-            said.append(f"{own:.1f} points with {sweep.title(column)}")
-    if not said:
+    spreads = {column: sweep.spread(column, sweep.metrics[0])[0] for column in sweep.columns}
+    known = {sweep.title(c): f"{s:.1f} points" for c, s in spreads.items() if s is not None}
+    if not known:
         return "No method has a finished run of every setting yet."
-    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(said)}."
+    points = ", ".join(f"{spread} with {title}" for title, spread in known.items())
+    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {points}."
 
 
-def _what_it_learned(run: Run) -> str:
-    if not run.sites:
+def _learned(run: RunRecord) -> str:
+    if not run.strides:
         return f"A network with {run.downsampling} downsampling; it has no strides to learn."
-    began = ", ".join(joined(run, layer, 0) for layer in run.layers)
-    ended = ", ".join(joined(run, layer, -1) for layer in run.layers)
     return (
-        f"Strides began at {began} and are now {ended}; "
-        f"the product of all, the global striding factor, is {run.factor:.1f}."
+        f"Strides began at {_strides_at(run, 0)} and are now {_strides_at(run, -1)}; "
+        f"the product of all, the global striding factor, is {run.striding_factor:.1f}."
     )
 
 
-def results(part: Part) -> Section | None:
-    """The table of a sweep, and the same as a figure."""
-    sweep = part.sweep
-    if sweep is None:
-        return None
-    if not sweep.plan["runs"]:
-        return _measured(part, sweep) if part.measured else None
-    columns, settings = sweep.plan["columns"], sweep.settings
-    tables = [_accuracies(f"{part.title}: {_named(m)}", sweep, m) for m in sweep.metrics]
-    if first := first_strides(sweep):
-        tables.append({"kind": "table", "caption": FIRST, "head": FIRST_HEAD, "rows": first})
-    series = [
-        (i, [sweep.cell(row, column, sweep.metrics[0]) for row in settings])
-        for i, column in enumerate(columns)
-    ]
-    drawn = plots.means(
-        settings,
-        [(i, [_pair(c.values) for c in own], [_first(c.paper) for c in own]) for i, own in series],
-        xlabel="test accuracy (%)",
-    )
-    legend = [(i, 0, sweep.title(column)) for i, column in enumerate(columns)]
+def _strides_at(run: RunRecord, index: int) -> str:
+    """The strides of each layer, once where those of all axes are alike."""
+    layers = []
+    for strides in run.layers.values():
+        values = [stride.points[index][1] for stride in strides]
+        alike = len({f"{value:.3g}" for value in values}) == 1
+        layers.append(times(values[:1] if alike else values, "{:.3g}"))
+    return ", ".join(layers)
+
+
+def paper_comparison(chapter: Chapter) -> Section:
+    """The tables of a sweep beside the paper's figures, and the first of them as a figure."""
+    sweep = chapter.sweep
+    if sweep is None or not (sweep.plan["runs"] or sweep.measured):
+        return Section("Results", "", [])
+    first = sweep.metrics[0]
+    if sweep.measured:
+        return Section("Results", "", [_matrix("relative to the first", sweep, first, 2)])
+    tables = []
+    for metric in sweep.metrics:
+        name = f"{metric.title} test accuracy" if metric.title else "test accuracy"
+        caption = f"{name} in %, mean ± sd over n runs"
+        tables.append(_matrix(caption, sweep, metric, sweep.digits(metric)))
+    tables += chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines(sweep))
+    cells = zip(*(sweep.cells(row, first) for row in sweep.settings), strict=True)
+    series = [[(cell.here, cell.paper) for cell in column] for column in cells]
+    svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
     title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
+    legend = chapters.colour_legend(map(sweep.title, sweep.columns))
     return Section(
         "Results",
         "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
         "seconds per step of the network as it was in the end.",
-        [*tables, {"kind": "figures", "legend": legend, "items": [(drawn, title)]}],
+        [*tables, *chapters.figures(legend, [(svg, title)])],
     )
 
 
-def _measured(part: Part, sweep: Sweep) -> Section:
-    """A table of times and memory, which is measured and has no runs."""
-    columns = sweep.plan["columns"]
-    body = []
-    for row in sweep.plan["rows"]:
-        own = part.measured[row]
-        paper = sweep.plan.get("paper", {}).get(row, {})
-        cells = [
-            {"here": f"{own[c] / own[columns[0]]:.2f}", "paper": plus_minus(paper.get(c, ()), 2)}
-            for c in columns
-        ]
-        body.append((row, cells))
-    return Section("Results", "", [_matrix(f"{part.title}: relative to the first", sweep, body)])
-
-
-def _matrix(caption: str, sweep: Sweep, body: list[Any]) -> Block:
-    head = [sweep.title(column) for column in sweep.plan["columns"]]
-    return {"kind": "matrix", "caption": caption, "corner": "setting", "head": head, "rows": body}
-
-
-def _named(metric: Metric) -> str:
-    kind = f"{metric.title} test accuracy" if metric.title else "test accuracy"
-    return f"{kind} in %, mean ± sd over n runs"
-
-
-def _accuracies(caption: str, sweep: Sweep, metric: Metric) -> Block:
-    body = []
-    for row in sweep.rows:
-        cells = [sweep.cell(row, column, metric) for column in sweep.plan["columns"]]
-        best = max((statistics.fmean(cell.values) for cell in cells if cell.values), default=None)
-        body.append((row, [_texts(cell, best, sweep.digits(metric)) for cell in cells]))
-    return _matrix(caption, sweep, body)
-
-
-def _texts(cell: Cell, best: float | None, digits: int) -> dict[str, Any]:
-    pair = _pair(cell.values)
-    if pair is None:
-        aside = "not finished" if cell.planned else "–"
-        return {"here": "", "aside": aside, "paper": plus_minus(cell.paper, digits)}
+def _matrix(caption: str, sweep: Sweep, metric: Metric, digits: int) -> PageBlock:
     return {
-        "here": plus_minus(pair if len(cell.values) > 1 else pair[:1], digits),
-        "best": pair[0] == best,
-        "aside": f"n = {len(cell.values)}",
-        "paper": plus_minus(cell.paper, digits),
-        "macs": number(mean(cell.mmacs)),
-        "seconds": number(mean(cell.seconds)),
+        "kind": "matrix",
+        "caption": f"{sweep.plan['title']}: {caption}",
+        "head": ["setting", *map(sweep.title, sweep.columns)],
+        "rows": [(row, sweep.cells(row, metric)) for row in sweep.rows],
+        "digits": digits,
     }
 
 
-def _pair(values: Sequence[float]) -> tuple[float, float] | None:
-    """Mean and deviation, which of one value is 0."""
-    if not values:
-        return None
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def _first(values: Sequence[float]) -> float | None:
-    return values[0] if values else None
-
-
-def prices(part: Part) -> Section | None:
+def accuracy_costs(chapter: Chapter) -> Section:
     """Accuracy against J and against MACs."""
-    measures: dict[str, Callable[[Run], float | None]] = {
+    measures: dict[str, Callable[[RunRecord], float | None]] = {
         "regulariser J": lambda run: run.penalty,
         "million MACs": lambda run: run.last("mmacs"),
     }
-    items, seen = [], set()
+    columns, items, shown = chapter.columns, [], set()
     for xlabel, measure in measures.items():
         series: dict[int, list[tuple[float, float]]] = {}
-        for group in part.groups:
+        for group in chapter.groups:
             for run in group.runs:
                 x, y = measure(run), run.last("test_accuracy")
                 if run.finished and x is not None and y is not None:
-                    series.setdefault(part.columns.index(group.column), []).append((x, 100 * y))
+                    series.setdefault(columns.index(group.column), []).append((x, 100 * y))
         if sum(map(len, series.values())) > 1:
-            drawn = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
-            items.append((drawn, f"Test accuracy against {xlabel}"))
-            seen |= set(series)
-    if not items:
-        return None
-    legend = [(i, 0, column) for i, column in enumerate(part.columns) if i in seen]
+            svg = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
+            items.append((svg, f"Test accuracy against {xlabel}"))
+            shown |= set(series)
+    legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
     text = "A point a run. A stride that shrinks buys accuracy with computation; here is the price."
-    return Section(
-        "What accuracy costs", text, [{"kind": "figures", "legend": legend, "items": items}]
-    )
+    return Section("What accuracy costs", text, chapters.figures(legend, items))
 
 
-def every_run(part: Part) -> Section | None:
-    if not part.runs:
-        return None
-    tasks = list(
-        dict.fromkeys(
-            name
-            for run in part.runs
-            for name in (run.metrics[-1] if run.metrics else ())
-            if name.startswith("test_accuracy_")
-        )
-    )
-    body = []
-    for run in part.runs:
-        began = ", ".join(joined(run, layer, 0) for layer in run.layers)
-        ended = ", ".join(joined(run, layer, -1) for layer in run.layers)
-        body.append(
-            [
-                run.name,
-                run.downsampling,
-                percent(run.last("test_accuracy")),
-                *(percent(run.last(task)) for task in tasks),
-                f"{began} → {ended}" if began else run.start,
-                number(run.penalty),
-                number(run.last("mmacs")),
-                number(run.seconds_per_step),
-                f"{run.epochs}/{run.planned}",
-            ]
-        )
-    named = [name.removeprefix("test_accuracy_") for name in tasks]
-    head = ["run", "downsampling", "accuracy", *named, "strides", "J", "MMACs", "s per step"]
-    table = {
-        "kind": "table",
-        "caption": f"{len(body)} runs, after their last epochs"
-        if len(body) > 1
-        else "After its last epoch",
-        "head": [*head, "epochs"],
-        "rows": body,
-        "folded": len(body) > ALONE,
-    }
-    return Section("All runs" if len(body) > 1 else "The run", "", [table])
+def every_run(chapter: Chapter) -> Section:
+    """A table with a row for each run."""
+    runs, several = chapter.runs, len(chapter.runs) > 1
+    tasks = list(dict.fromkeys(task for run in runs for task in run.task_accuracies))
+    rows = [
+        [
+            run.name,
+            run.downsampling,
+            percent(run.last("test_accuracy")),
+            *(percent(run.task_accuracies.get(task)) for task in tasks),
+            f"{_strides_at(run, 0)} → {_strides_at(run, -1)}" if run.strides else run.beginning,
+            *map(number, (run.penalty, run.last("mmacs"), run.seconds_per_step)),
+            f"{run.epochs}/{run.planned_epochs}",
+        ]
+        for run in runs
+    ]
+    caption = f"{len(runs)} runs, after their last epochs" if several else "After its last epoch"
+    head = ["run", "downsampling", "accuracy", *tasks, "strides", "J", "MMACs", "s per step"]
+    folded = len(runs) > chapters.MOST_SINGLE_RUNS
+    table = chapters.table(caption, [*head, "epochs"], rows, folded)
+    return Section("All runs" if several else "The run", "", table)

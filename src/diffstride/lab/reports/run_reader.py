@@ -1,4 +1,4 @@
-"""A run as its folder has it: whole, half way, or with files missing."""
+"""The one reader of a run's folder, whether the run has ended, is half way, or has lost files."""
 
 import math
 from dataclasses import dataclass
@@ -6,92 +6,94 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.reports.table import method, read_strides
+import numpy as np
+
+from diffstride.lab.reports.window_plots import Array
 from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
+
+CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
+"""Units of the frequencies along the axes of spectrograms."""
+MOST_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Site:
-    """A learnable stride along one axis: what it was, epoch by epoch, and the sizes at the end."""
+class StrideHistory:
+    """The stride of a layer along one axis after each epoch: the points are epochs and strides.
+
+    The sizes are those of the layer's input and output in the end; 0 where the file has none.
+    """
 
     layer: str
     axis: int
-    epochs: tuple[int, ...]
-    strides: tuple[float, ...]
-    sizes: tuple[int, int] | None
-    """In and out, where they are known."""
+    points: list[tuple[int, float]]
+    sizes: tuple[int, int]
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What the files in the folder of a run say."""
+class RunRecord:
+    """What the files in the folder of a run say.
+
+    Metrics and times have a row for each epoch, without values that are no finite numbers. Strides
+    are in the order of the network. Of strides that are not learned, only the plan of a sweep has
+    the penalty J.
+    """
 
     folder: Path
+    name: str
     config: dict[str, Any]
-    facts: dict[str, Any]
-    """On the data: data.json."""
+    downsampling: str
+    smoothness: float
+    convention: str
+    planned_epochs: int
+    data_facts: dict[str, Any]
     environment: dict[str, Any]
     metrics: list[dict[str, float]]
-    """A row an epoch; what is no number is left out."""
-    strides: list[dict[str, str]]
     times: list[dict[str, float]]
+    strides: list[StrideHistory]
     fixed_penalty: float | None = None
-    """J of strides that are not learned, which a run does not write down but a sweep does."""
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    @property
-    def downsampling(self) -> str:
-        return str(self.config["model"]["downsampling"])
 
     @property
     def method(self) -> str:
-        """What it downsamples with, and what keeps its strides from shrinking."""
-        told = [self.downsampling]
-        if budget := self.config.get("macs_budget"):
-            told.append(f"{budget:.4g} MMACs at most")
-        if weight := self.config.get("stride_penalty"):
-            told.append(f"λ = {weight:g}")
-        return ", ".join(told)
+        """The downsampling, and what keeps its strides from shrinking."""
+        budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
+        limits = f", {budget:.4g} MMACs at most" if budget else ""
+        return self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
 
     @property
-    def smoothness(self) -> float:
-        return float(self.config["model"].get("smoothness", 4.0))
-
-    @property
-    def convention(self) -> str:
-        return str(self.config["model"].get("convention", "paper"))
+    def beginning(self) -> str:
+        """A label of the strides in the config, or of the network's if the config has none."""
+        strides = self.config["model"].get("strides")
+        return f"({', '.join(f'{s:g}' for s in strides)})" if strides else "as the network has them"
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
         return float(self.convention == "paper" and axis == len(self.axes) - 1)
 
     @property
-    def start(self) -> str:
-        """The strides it was told, as a label.
-
-        Those of the network itself have no label of their own.
-        """
-        told = self.config["model"].get("strides")
-        return f"({', '.join(f'{s:g}' for s in told)})" if told else "as the network has them"
-
-    @property
     def epochs(self) -> int:
-        return int(self.metrics[-1]["epoch"]) if self.metrics else 0
-
-    @property
-    def planned(self) -> int:
-        return int(self.config.get("trainer", {}).get("epochs", 0))
+        return int(self.last("epoch") or 0)
 
     @property
     def finished(self) -> bool:
-        return bool(self.metrics) and self.epochs >= self.planned
+        return bool(self.metrics) and self.epochs >= self.planned_epochs
 
     def last(self, column: str) -> float | None:
         """A metric after the last epoch."""
         return self.metrics[-1].get(column) if self.metrics else None
+
+    def curve(self, column: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        """The epochs that have a metric, each with its value times ``scale``."""
+        return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
+
+    @property
+    def task_accuracies(self) -> dict[str, float]:
+        """Of a network for several tasks: the test accuracy of each after the last epoch."""
+        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
+        return {name.removeprefix(start): last[name] for name in last if name.startswith(start)}
 
     @property
     def penalty(self) -> float | None:
@@ -100,12 +102,10 @@ class Run:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Of the network as it was in the end: in the last epoch."""
-        if not self.times:
-            return None
-        before = self.times[-2]["step"] if len(self.times) > 1 else 0
-        steps = self.times[-1]["step"] - before
-        return self.times[-1]["seconds"] / steps if steps > 0 else None
+        """The time of a step in the last epoch, that is with the strides of the end."""
+        steps = [0.0, *(row["step"] for row in self.times)]
+        taken = steps[-1] - steps[-2] if self.times else 0.0
+        return self.times[-1]["seconds"] / taken if taken > 0 else None
 
     @property
     def minutes(self) -> float:
@@ -113,99 +113,110 @@ class Run:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """What the axes of the data are called."""
-        if named := self.facts.get("axes"):
-            return tuple(map(str, named))
-        count = max((site.axis for site in self.sites), default=1) + 1
-        names = {1: ("samples",), 2: ("vertical", "horizontal")}
-        return names.get(count, ("depth", "vertical", "horizontal"))
+        """The names of the data's axes."""
+        if names := self.data_facts.get("axes"):
+            return tuple(map(str, names))
+        count = max((stride.axis for stride in self.strides), default=1) + 1
+        return ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
 
     @cached_property
-    def sites(self) -> list[Site]:
-        """Every learnable stride, in the order of the network."""
-        found: dict[tuple[str, int], list[dict[str, str]]] = {}
-        for row in self.strides:
-            found.setdefault((row["layer"], int(row["axis"])), []).append(row)
-        return [
-            Site(
-                layer,
-                axis,
-                tuple(int(row["epoch"]) for row in own),
-                tuple(float(row["stride"]) for row in own),
-                _sizes(own[-1]),
-            )
-            for (layer, axis), own in found.items()
-        ]
+    def layers(self) -> dict[str, list[StrideHistory]]:
+        """The learnable strides of each layer, in the order of the network."""
+        layers: dict[str, list[StrideHistory]] = {}
+        for stride in self.strides:
+            layers.setdefault(stride.layer, []).append(stride)
+        return layers
 
     @property
-    def layers(self) -> list[str]:
-        return list(dict.fromkeys(site.layer for site in self.sites))
+    def first_layer(self) -> list[StrideHistory]:
+        """The learnable strides of the first layer, if there is one."""
+        return next(iter(self.layers.values()), [])
 
     @property
-    def factor(self) -> float | None:
-        """The global striding factor: the product of all strides of all axes."""
-        return math.prod(site.strides[-1] for site in self.sites) if self.sites else None
+    def sizes_known(self) -> bool:
+        """Whether there are learnable strides, and the sizes of all of them are known."""
+        return bool(self.strides) and all(min(stride.sizes) > 0 for stride in self.strides)
+
+    @property
+    def striding_factor(self) -> float:
+        """The global striding factor: the product of all learnable strides of all axes."""
+        return math.prod(stride.last for stride in self.strides)
+
+    def cutoff(self, stride: StrideHistory) -> float:
+        """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
+        facts, axis = self.data_facts, stride.axis
+        remaining = stride.sizes[0] / facts["size"][1 + axis]  # after the layers before it
+        return float(remaining * facts["sampling_rate"][axis] / (2 * stride.last))
 
     @cached_property
-    def examples(self) -> list[tuple[str, list[list[float]]]]:
-        """Real inputs, if any were kept: a label and rows of grey values from 0 to 255."""
+    def examples(self) -> list[tuple[str, Array]]:
+        """Real inputs, if any were kept: labels, and grey images of values from 0 to 255."""
         path = self.folder / "examples.json"
-        if not path.is_file():
-            return []
+        document = _mapping(path, "images")
         try:
             images = [
-                (str(image["label"]), [[float(v) for v in row] for row in image["pixels"]])
-                for image in read_json(path, "images")["images"]
+                (str(image["label"]), np.array(image["pixels"], dtype=np.float64))
+                for image in document.get("images", ())
             ]
-        except DamagedFile:
-            raise
+            if any(image.ndim != 2 or image.size == 0 for _, image in images):
+                raise ValueError("an image has no rows of pixels")
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(
-                f"{path} must have images, each with a label and rows of pixels: {error!r}"
+                f"{path} must have images, each with a label and rows of pixels that are all of "
+                f"one length: {error!r}"
             ) from error
-        for _, pixels in images:
-            if not pixels or not pixels[0] or len({len(row) for row in pixels}) > 1:
-                raise ValueError(
-                    f"{path} has an image whose rows are of different lengths, or none"
-                )
-        return images[:3]
+        return images[:MOST_EXAMPLES]
 
 
-def read_run(folder: Path) -> Run:
-    """The run in a folder, however far it has come.
+def read_run(folder: Path) -> RunRecord:
+    """Read the record of a run, however far the run has come.
 
-    Raises:
-        ValueError: if its config is not there or no config, or a file is damaged.
+    Raises an OSError if its config can't be read, and DamagedFile if a file is damaged.
     """
-    try:
-        config = read_yaml(folder / "config.yaml")
-        method(config, folder)
-        return Run(
-            folder,
-            config,
-            _json(folder / "data.json"),
-            _json(folder / "environment.json"),
-            _numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
-            read_strides(folder) if (folder / "strides.csv").is_file() else [],
-            _numbers(folder / "times.csv", "step", "seconds"),
-        )
-    except OSError as error:
-        raise ValueError(f"{folder} is no run: {error}") from error
+    path = folder / "config.yaml"
+    config = read_yaml(path)
+    model = config.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("downsampling"), str):
+        raise DamagedFile(f"{path} must have a model with a downsampling")
+    return RunRecord(
+        folder,
+        folder.resolve().name,
+        config,
+        downsampling=model["downsampling"],
+        smoothness=float(model.get("smoothness", 4.0)),
+        convention=str(model.get("convention", "paper")),
+        planned_epochs=int(config.get("trainer", {}).get("epochs", 0)),
+        data_facts=_mapping(folder / "data.json"),
+        environment=_mapping(folder / "environment.json"),
+        metrics=_numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
+        times=_numbers(folder / "times.csv", "step", "seconds"),
+        strides=_strides(folder / "strides.csv"),
+    )
 
 
-def _json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+def _mapping(path: Path, *names: str) -> dict[str, Any]:
+    return read_json(path, *names) if path.is_file() else {}
 
 
 def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
-    found = []
-    for row in read_rows(path, *columns) if path.is_file() else []:
-        values = {name: float(text) for name, text in row.items() if text}
-        found.append({name: value for name, value in values.items() if math.isfinite(value)})
-    return found
+    rows = read_rows(path, *columns) if path.is_file() else []
+    return [
+        {name: float(cell) for name, cell in row.items() if cell and math.isfinite(float(cell))}
+        for row in rows
+    ]
 
 
-def _sizes(row: dict[str, str]) -> tuple[int, int] | None:
-    if not (row.get("input_size") and row.get("output_size")):
-        return None
-    return int(row["input_size"]), int(row["output_size"])
+def _strides(path: Path) -> list[StrideHistory]:
+    columns = ("epoch", "layer", "axis", "stride")
+    histories: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in read_rows(path, *columns, may_be_empty=True) if path.is_file() else []:
+        histories.setdefault((row["layer"], row["axis"]), []).append(row)
+    return [
+        StrideHistory(
+            layer,
+            int(axis),
+            [(int(row["epoch"]), float(row["stride"])) for row in rows],
+            (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
+        )
+        for (layer, axis), rows in histories.items()
+    ]

@@ -14,7 +14,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 def kept_length(size: int, stride: float, smoothness: float) -> int:
-    """M = ⌊N/S + 2R⌋, from 1 to N.
+    """The length of an axis after downsampling: M = ⌊N/S + 2R⌋, from 1 to N.
 
     >>> kept_length(32, 2.0, 4.0)
     24
@@ -24,7 +24,7 @@ def kept_length(size: int, stride: float, smoothness: float) -> int:
 
 
 def window(size: int, stride: float, smoothness: float, offset: float, length: int) -> Array:
-    """m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
+    """The weights m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
 
     >>> window(12, 3.0, smoothness=2.0, offset=0.0, length=8)
     array([1. , 1. , 1. , 0.5, 0. ])
@@ -32,15 +32,11 @@ def window(size: int, stride: float, smoothness: float, offset: float, length: i
     frequency = np.arange(length // 2 + 1, dtype=np.float64)
     if smoothness == 0:
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
-    cutoff = size / (2 * _effective(stride, size, smoothness, offset)) + offset
-    return np.clip((smoothness + cutoff - frequency) / smoothness, 0.0, 1.0)
-
-
-def _effective(stride: float, size: int, smoothness: float, offset: float) -> float:
-    """The stride that the window is made with: at least one that leaves something in the ramp."""
+    # The window is made with a stride that leaves something of the spectrum in its ramp.
     half = size // 2 - smoothness / 2 - offset
     lowest = 1.0 if half <= 0 or size / (2 * half) > size else size / (2 * half)
-    return min(max(stride, lowest), float(size))
+    cutoff = size / (2 * min(max(stride, lowest), float(size))) + offset
+    return np.clip((smoothness + cutoff - frequency) / smoothness, 0.0, 1.0)
 
 
 def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
@@ -53,19 +49,19 @@ def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
     spectrum = np.fft.rfft(x)[..., : kept // 2 + 1] * weights[: kept // 2 + 1]
     if kept % 2 == 0 and kept < x.shape[-1]:
         spectrum[..., -1] = spectrum[..., -1].real  # the sine of M/2 is 0 on M points
-    made: Array = np.fft.irfft(spectrum, n=kept) * (kept / x.shape[-1])
-    return np.moveaxis(made, -1, axis)
+    samples: Array = np.fft.irfft(spectrum, n=kept) * (kept / x.shape[-1])
+    return np.moveaxis(samples, -1, axis)
 
 
 def downsample(image: Array, axis: int, stride: float, smoothness: float, offset: float) -> Array:
-    """What a layer makes of an image along an axis; its mean stays."""
+    """What a layer makes of an image along an axis; the mean stays."""
     size = image.shape[axis]
     kept = kept_length(size, stride, smoothness)
     return resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
 
 
 def fit(image: Array, sizes: Sequence[int]) -> Array:
-    """An image brought down to ``sizes`` by keeping low frequencies alone."""
+    """An image brought down to ``sizes`` by keeping its low frequencies alone."""
     for axis, size in enumerate(sizes):
         kept = min(size, image.shape[axis])
         image = resample(image, axis, kept, np.ones(kept // 2 + 1))
@@ -73,15 +69,15 @@ def fit(image: Array, sizes: Sequence[int]) -> Array:
 
 
 def spectrum(images: Sequence[Any], axis: int) -> Array:
-    """How strong each frequency along an axis is in the mean over images, in dB below the peak.
+    """The strength of each frequency along an axis in the mean over images, in dB below the peak.
 
     The mean of an image is no detail that could be lost, and is left out of the peak.
     """
-    found = []
+    strengths = []
     for image in images:
         amplitude = np.abs(np.fft.rfft(np.asarray(image, dtype=np.float64), axis=axis))
-        found.append(np.sqrt(np.mean(amplitude**2, axis=1 - axis)))
-    mean = np.mean(found, axis=0)
-    peak = mean[1:].max() if len(mean) > 1 and mean[1:].max() > 0 else 1.0
+        strengths.append(np.sqrt(np.mean(amplitude**2, axis=1 - axis)))
+    mean = np.mean(strengths, axis=0)
+    peak = mean[1:].max(initial=0.0) or 1.0
     decibels: Array = 20 * np.log10(np.maximum(mean / peak, 1e-6))
     return decibels
