@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "lab.training": {"lab.runs", "lab.data", *LIBRARY},
     "lab.inference": {"lab.runs", "lab.data", "lab.training", *LIBRARY},
     "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
-    "lab.reports": {"lab.runs"},
+    "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
     "lab.extras": set(),
     "lab.interruption": set(),
     "lab.cli": {

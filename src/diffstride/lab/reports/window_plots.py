@@ -1,30 +1,22 @@
 """The operator of a layer in numpy, for pictures: what it keeps of an axis, and what it drops.
 
-The definition is that of docs/maths.md; the library's own is for tensors, which reports do without.
+Sizes and windows are those of the library, whose operator is for tensors: reports do without torch.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diffstride.core.sizes import kept_length, lowest_stride
+from diffstride.core.windows import ramp
+
 Array: TypeAlias = NDArray[np.float64]
 
 
-def kept_length(size: int, stride: float, smoothness: float) -> int:
-    """The length of an axis after downsampling: M = ⌊N/S + 2R⌋, from 1 to N.
-
-    >>> kept_length(32, 2.0, 4.0)
-    24
-    """
-    stride = min(max(stride, 1.0), float(size))
-    return max(1, math.floor(min(float(size), size / stride + 2 * smoothness)))
-
-
 def window(size: int, stride: float, smoothness: float, offset: float, length: int) -> Array:
-    """The weights m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
+    """Return the weights m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
 
     >>> window(12, 3.0, smoothness=2.0, offset=0.0, length=8)
     array([1. , 1. , 1. , 0.5, 0. ])
@@ -32,11 +24,9 @@ def window(size: int, stride: float, smoothness: float, offset: float, length: i
     frequency = np.arange(length // 2 + 1, dtype=np.float64)
     if smoothness == 0:
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
-    # The window is made with a stride that leaves something of the spectrum in its ramp.
-    half = size // 2 - smoothness / 2 - offset
-    lowest = 1.0 if half <= 0 or size / (2 * half) > size else size / (2 * half)
-    cutoff = size / (2 * min(max(stride, lowest), float(size))) + offset
-    return np.clip((smoothness + cutoff - frequency) / smoothness, 0.0, 1.0)
+    stride = min(max(stride, lowest_stride(size, smoothness, offset)), float(size))
+    weights: Array = ramp(frequency, size / (2 * stride) + offset, smoothness, np)
+    return weights
 
 
 def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
