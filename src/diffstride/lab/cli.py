@@ -245,7 +245,7 @@ def export(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.lab.inference import export as commands
 
-    for line in commands.export(args.run, args.path, args.best):
+    for line in commands.export_run(args.run, args.path, args.best):
         print(line)
     return 0
 
@@ -266,11 +266,11 @@ def predict(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.lab.inference import predict as commands
 
-    found, errors = commands.predict(
+    predictions, errors = commands.predict_files(
         args.model, args.files, top=args.top, resize=args.resize, best=args.best
     )
-    if found:
-        print(commands.table(found))
+    if predictions:
+        print(commands.table(predictions))
     for error in errors:
         print(f"diffstride: {error}", file=sys.stderr)
     return 1 if errors else 0
