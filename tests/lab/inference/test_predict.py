@@ -142,9 +142,9 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["file", "class", "probability"]
     assert err == "diffstride: shared/config.json can't be read as audio (Format not recognised.)\n"
-    told = json.loads(Path("shared/config.json").read_text())
-    told["metadata"]["preprocessing"]["spectrogram"]["hop"] = 80
-    Path("shared/config.json").write_text(json.dumps(told))
+    metadata = json.loads(Path("shared/config.json").read_text())["metadata"]
+    metadata["preprocessing"]["spectrogram"]["hop"] = 80
+    models.save_pretrained(models.from_pretrained("shared"), "shared", metadata)
     with pytest.raises(ValueError, match=r"was trained on spectrograms with .*'hop': 80"):
         predict.predict_files("shared", [*files])
 

@@ -67,12 +67,7 @@ class Preparation(NamedTuple):
 
 
 def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an exported network has to say about its inputs and outputs, for JSON.
-
-    Args:
-        config: which data the run was trained on, and how.
-        facts: what the folder of the run says about them.
-    """
+    """Return what an exported network says about its data, of which data.json has the facts."""
     preprocessing = {"kind": config.kind, **{name: facts[name] for name in ("size", "mean", "std")}}
     if config.kind == "audio":
         seconds = recordings.WINDOW / spectrogram.RATE

@@ -149,8 +149,8 @@ def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Event, N
     """
     import torch
 
-    known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     gpus = 0 if options.gpus == 0 else torch.cuda.device_count()
     devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
     # Small networks use several cores badly: one for each run, unless there are GPUs to feed.

@@ -52,8 +52,8 @@ def plan_grid(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -
     sweep = SweepPlan(
         path.stem,
         content.get("title", path.stem),
-        "own",
         tuple(numbers),
+        "own",
         tuple(dict.fromkeys(cell.row for cell in cells)),
         {cell.column: PAPER["columns"].get(cell.column, cell.column) for cell in cells},
         tuple(cells),

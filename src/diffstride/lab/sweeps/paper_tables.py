@@ -52,8 +52,8 @@ def plan_table(
     return SweepPlan(
         table,
         entry["title"],
-        scale,
         tuple(range(seeds or 3)),
+        scale,
         tuple(dict.fromkeys(rows)),
         titles,
         cells,

@@ -46,8 +46,9 @@ class SweepPlan:
 
     table: str
     title: str
-    scale: str
     seeds: tuple[int, ...]
+    scale: str
+    """``"small"``, ``"paper"``, or ``"own"`` for a grid."""
     rows: tuple[str, ...]
     columns: Mapping[str, str]
     """Methods, with their titles."""

@@ -166,27 +166,26 @@ def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
     path = folder / "sweep.json"
     if not path.exists():
         return new
-    advice = "remove it, and the same command writes it again"
     try:
         old = read_json(path, "table", "scale", "seeds", "rows", "columns", "column_titles", "runs")
-    except DamagedFile as error:
-        raise DamagedFile(f"{error}: {advice}") from error
+        both = {
+            "seeds": sorted({*old["seeds"], *new["seeds"]}),
+            "rows": list(dict.fromkeys((*old["rows"], *new["rows"]))),
+            "columns": list(dict.fromkeys((*old["columns"], *new["columns"]))),
+            "column_titles": old["column_titles"] | new["column_titles"],
+            "runs": list({run["name"]: run for run in (*old["runs"], *new["runs"])}.values()),
+        }
+    except (DamagedFile, LookupError, TypeError) as error:
+        damage = error if isinstance(error, DamagedFile) else f"{path} can't be read ({error!r})"
+        advice = "remove it, and the same command writes it again"
+        raise DamagedFile(f"{damage}: {advice}") from error
     for name in ("table", "scale"):
         if old[name] != new[name]:
             raise ValueError(
                 f"{folder} has a sweep of {name} {old[name]!r}, not {new[name]!r}: choose another "
                 f"--out"
             )
-    try:
-        runs = {run["name"]: run for run in (*old["runs"], *new["runs"])}
-        new["seeds"] = sorted({*old["seeds"], *new["seeds"]})
-        for name in ("rows", "columns"):
-            new[name] = list(dict.fromkeys((*old[name], *new[name])))
-        new["column_titles"] = old["column_titles"] | new["column_titles"]
-    except (LookupError, TypeError) as error:
-        raise DamagedFile(f"{path} can't be read ({error!r}): {advice}") from error
-    new["runs"] = list(runs.values())
-    return None if old == json.loads(json.dumps(new)) else new
+    return None if old == json.loads(json.dumps(new | both)) else new | both
 
 
 def check_size(folder: Path, size: Sequence[int] | None) -> None:
