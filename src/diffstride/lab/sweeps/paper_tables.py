@@ -183,7 +183,8 @@ def penalty(strides: Sequence[float], sites: int) -> float:
     """
     import torch
 
-    from diffstride import DiffStride2d, stride_penalty
+    from diffstride.analysis.penalty import stride_penalty
+    from diffstride.layers import DiffStride2d
 
     axes = torch.tensor(strides, dtype=torch.float64).reshape(sites, -1).expand(-1, 2)
     return stride_penalty([DiffStride2d(pair, dtype=axes.dtype) for pair in axes.tolist()]).item()
