@@ -164,6 +164,7 @@ def table(words: list[str]) -> int:
 
 
 def sweep(words: list[str]) -> int:
+    from diffstride.lab.sweeps import engines
     from diffstride.lab.sweeps import sweep as commands
 
     parser = argparse.ArgumentParser(
@@ -189,19 +190,19 @@ def sweep(words: list[str]) -> int:
         help="say which runs there are, how far, and what all take",
     )
     args, others = parser.parse_known_args(words)
-    plan = commands.find(args.table, args.scale, args.seeds, others)
+    plan = commands.plan_sweep(args.table, args.scale, args.seeds, others)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
         for name, state in commands.states(plan, out).items():
             print(f"{name}  {state}")
-        from diffstride.lab.sweeps.forecast import forecast
+        from diffstride.lab.sweeps.forecast import forecast_line
 
-        print(forecast(plan))
+        print(forecast_line(plan))
         return 0
-    options = commands.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
+    options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
     interruption.raise_from_now_on()
     try:
-        failed = commands.sweep(plan, out, options)
+        failed = commands.run_sweep(plan, out, options)
     except KeyboardInterrupt:
         print("\ninterrupted: the same command goes on where it was", file=sys.stderr)
         return 1
@@ -244,7 +245,7 @@ def export(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.lab.inference import export as commands
 
-    for line in commands.export(args.run, args.path, args.best):
+    for line in commands.export_run(args.run, args.path, args.best):
         print(line)
     return 0
 
@@ -265,11 +266,11 @@ def predict(words: list[str]) -> int:
     args = parser.parse_args(words)
     from diffstride.lab.inference import predict as commands
 
-    found, errors = commands.predict(
+    predictions, errors = commands.predict_files(
         args.model, args.files, top=args.top, resize=args.resize, best=args.best
     )
-    if found:
-        print(commands.table(found))
+    if predictions:
+        print(commands.table(predictions))
     for error in errors:
         print(f"diffstride: {error}", file=sys.stderr)
     return 1 if errors else 0

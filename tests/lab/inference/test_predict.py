@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
-from onnx import helper
 from PIL import Image
 
 from diffstride import models
@@ -26,6 +26,7 @@ from diffstride.lab.runs.config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import train
 from diffstride.lab.training.recipes import RECIPES
+from tests.lab.inference.tiny_onnx import tiny_onnx
 from tests.lab.training.test_audio import TINY as TINY_AUDIO
 from tests.lab.training.test_audio import pack, sound
 
@@ -74,13 +75,13 @@ def same(one, other):
 def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
     digits_run, pictures, capsys
 ):
-    found, errors = predict.predict(digits_run, pictures, top=10)
+    found, errors = predict.predict_files(digits_run, pictures, top=10)
     assert not errors
     known = train.evaluate(digits_run)["test_accuracy"]
     assert 0.3 < known < 1  # it could be wrong, and right by chance is 0.1
     assert accuracy(found, lambda path: path.name[0]) == known
     assert all(sum(dict(p.classes).values()) == pytest.approx(1) for p in found)
-    best = predict.predict(digits_run, pictures, best=True).found
+    best = predict.predict_files(digits_run, pictures, best=True).predictions
     known_best = train.evaluate(digits_run, best=True)["test_accuracy"]
     assert accuracy(best, lambda path: path.name[0]) == known_best != known
 
@@ -105,7 +106,7 @@ def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
     assert "shared: 0." in capsys.readouterr().out
     assert json.loads(Path("shared/config.json").read_text())["metadata"] == props
     for model in (file, "shared"):
-        same(predict.predict(model, pictures, top=10).found, found)
+        same(predict.predict_files(model, pictures, top=10).predictions, found)
 
 
 def recordings(packed, folder):
@@ -128,24 +129,24 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
     files = recordings(packed, tmp_path / "files")
     long = tmp_path / "files" / "long.wav"  # more windows than a batch
     long.write_bytes(sound(200.5))
-    found, errors = predict.predict("runs/a", [*files, long], top=2)
+    found, errors = predict.predict_files("runs/a", [*files, long], top=2)
     assert not errors
     known = train.evaluate("runs/a")["test_accuracy"]
     assert accuracy(found[:-1], lambda path: str(files[path]["label"])) == known
     assert main(["export", "runs/a", "-o", "shared"]) == 0
-    same(predict.predict("shared", [*files, long], top=2).found, found)
+    same(predict.predict_files("shared", [*files, long], top=2).predictions, found)
     with pytest.raises(ValueError, match=r"--resize is for images, and shared is for audio"):
-        predict.predict("shared", [*files], resize=True)
+        predict.predict_files("shared", [*files], resize=True)
     capsys.readouterr()
     assert main(["predict", "shared", str(long), "shared/config.json"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["file", "class", "probability"]
     assert err == "diffstride: shared/config.json can't be read as audio (Format not recognised.)\n"
-    told = json.loads(Path("shared/config.json").read_text())
-    told["metadata"]["preprocessing"]["spectrogram"]["hop"] = 80
-    Path("shared/config.json").write_text(json.dumps(told))
+    metadata = json.loads(Path("shared/config.json").read_text())["metadata"]
+    metadata["preprocessing"]["spectrogram"]["hop"] = 80
+    models.save_pretrained(models.from_pretrained("shared"), "shared", metadata)
     with pytest.raises(ValueError, match=r"was trained on spectrograms with .*'hop': 80"):
-        predict.predict("shared", [*files])
+        predict.predict_files("shared", [*files])
 
 
 def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
@@ -155,7 +156,7 @@ def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
     words = [word for task in tasks for word in ("--data.task", task)]
     assert main(["train", "audio_multitask", *words, *TINY_AUDIO, "--name", "a"]) == 0
     files = recordings(packed, tmp_path / "files")
-    found, errors = predict.predict("runs/a", [*files], top=3)
+    found, errors = predict.predict_files("runs/a", [*files], top=3)
     assert not errors
     assert [p.task for p in found[:3]] == ["pitch", "family", "alone"]
     known = train.evaluate("runs/a")
@@ -164,7 +165,7 @@ def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
         labels = accuracy(own, lambda path, name=name: str(files[path][name]))
         assert labels == known[f"test_accuracy_{name}"]
     assert main(["export", "runs/a", "-o", "out/tasks.onnx"]) == 0
-    same(predict.predict("out/tasks.onnx", [*files], top=3).found, found)
+    same(predict.predict_files("out/tasks.onnx", [*files], top=3).predictions, found)
     first, second = (dict(p.classes) for p in found[:2])
     assert first != pytest.approx(second, abs=1e-3)  # the other order would have been noticed
     capsys.readouterr()
@@ -201,7 +202,7 @@ def test_images_are_prepared_as_for_evaluation(side, crop, channels, tmp_path):
     facts = {"size": split.size, "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     described = json.loads(json.dumps(preparation.describe(told, facts)))
     read = preparation.read(described, "here")
-    found = predict.pixels("a.png", path.read_bytes(), read, resize=False)
+    found = read.pixels("a.png", path.read_bytes(), resize=False)
     assert torch.equal(found, split.take(torch.tensor([0]))[0])
 
 
@@ -210,7 +211,7 @@ def test_images_of_another_size_or_colour(digits_run, pictures, tmp_path, capsys
     grey.convert("RGB").save("colour.png")
     grey.resize((64, 64), Image.Resampling.NEAREST).save("large.png")
     grey.crop((0, 0, 30, 28)).save("small.png")
-    (plain, colour), errors = predict.predict(digits_run, [pictures[0], "colour.png"], top=3)
+    (plain, colour), errors = predict.predict_files(digits_run, [pictures[0], "colour.png"], top=3)
     assert not errors
     assert plain.classes == colour.classes
     capsys.readouterr()
@@ -225,28 +226,6 @@ def test_images_of_another_size_or_colour(digits_run, pictures, tmp_path, capsys
     ]
     assert main(["predict", str(digits_run), "large.png", "small.png", "--resize"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
-
-
-def tiny_onnx(path, classes=("cat", "dog"), outputs=None, **metadata):
-    """A file that says how bright an image of 2×3 is, without what exporting takes."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("Flatten", ["input"], ["flat"]),
-            helper.make_node("MatMul", ["flat", "weight"], ["scores"]),
-        ],
-        "tiny",
-        [helper.make_tensor_value_info("input", 1, ["n", 1, 2, 3])],
-        [helper.make_tensor_value_info("scores", 1, ["n", 2])],
-        [helper.make_tensor("weight", 1, [6, 2], [0.0, 1.0] * 6)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    told = {"kind": "images", "size": [1, 2, 3], "mean": [0.5], "std": [0.5], "resize": None}
-    for name, value in ({"classes": classes, "preprocessing": told} | metadata).items():
-        if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value)
-            model.metadata_props.add(key=name, value=text)
-    onnx.save(model, path)
-    return path
 
 
 def test_bad_files_among_good_ones_do_not_stop_them(tmp_path, capsys):
@@ -283,11 +262,14 @@ def test_a_thousand_files_are_taken_in_batches(monkeypatch):
     for i, level in enumerate(levels):
         Path(f"{i}.png").write_bytes(png(np.full((2, 3), level, np.uint8)))
     sizes = []
-    judge = predict._judge_images
-    monkeypatch.setattr(
-        predict, "_judge_images", lambda x, *a: (sizes.append(len(x)), judge(x, *a))[1]
-    )
-    found, errors = predict.predict("tiny.onnx", [f"{i}.png" for i in range(1000)])
+    run = onnxruntime.InferenceSession.run
+
+    def counted(session, outputs, inputs):
+        sizes.append(len(inputs["input"]))
+        return run(session, outputs, inputs)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", counted)
+    found, errors = predict.predict_files("tiny.onnx", [f"{i}.png" for i in range(1000)])
     assert not errors
     assert sizes == [256, 256, 256, 232]
     assert [p.classes[0][0] for p in found] == ["dog" if x > 127 else "cat" for x in levels]
@@ -405,6 +387,6 @@ def test_a_file_is_used_without_what_training_needs():
         "import sys; from diffstride.lab.cli import main; main(['predict', 'a.onnx', 'a.png']);"
         "print(sorted({'lightning', 'datasets', 'soundfile', 'sklearn'} & sys.modules.keys()))"
     )
-    ((_, _, (shown,)),) = predict.predict("a.onnx", ["a.png"]).found
+    ((_, _, (shown,)),) = predict.predict_files("a.onnx", ["a.png"]).predictions
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-2:] == [f"a.png  {shown[0]}    {shown[1]:.4f}", "[]"]

@@ -17,7 +17,7 @@ from tests.lab.data.test_pictures import blank, exif
 from tests.lab.data.test_pictures import encoded as picture
 from tests.lab.data.test_recordings import encoded as sound
 from tests.lab.data.test_recordings import tone
-from tests.lab.inference.test_predict import tiny_onnx
+from tests.lab.inference.tiny_onnx import tiny_onnx
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_images():
     clear = Image.new("LA", (2, 3), (0, 0))
     Path("clear.png").write_bytes(picture(clear, exif=exif(6)))
     files = ["line.png", "long.png", "/dev/zero", "dark.png", "clear.png"]
-    found, errors = predict.predict("tiny.onnx", files)
+    found, errors = predict.predict_files("tiny.onnx", files)
     expected = [("dark.png", "cat"), ("clear.png", "dog")]
     assert [(p.file, p.classes[0][0]) for p in found] == expected
     line, long, device = errors
@@ -49,7 +49,7 @@ def test_an_image_that_is_too_narrow_to_be_scaled():
     told = preparation.read(preparation.describe(DataConfig(), facts), "here")
     message = r"narrow\.png has 1×60,000 pixels, and would have 200×12,000,000 to cover 200×300"
     with pytest.raises(DataError, match=message):
-        predict.pixels("narrow.png", blank(60_000, 1), told, resize=True)
+        told.pixels("narrow.png", blank(60_000, 1), resize=True)
 
 
 def test_recordings():
@@ -66,7 +66,7 @@ def test_recordings():
         "piped.wav": wav(pcm, size=0xFFFF_FFFF, riff=0xFFFF_FFFF),
     }.items():
         Path(name).write_bytes(data)
-    found, errors = predict.predict("model", sorted(Path().glob("*.wav")))
+    found, errors = predict.predict_files("model", sorted(Path().glob("*.wav")))
     assert [p.file for p in found] == ["piped.wav", "whole.wav"]
     cut, slow, wide = errors
     assert "cut.wav can't be read as audio (it was cut off: its header says 48,000 bytes" in cut

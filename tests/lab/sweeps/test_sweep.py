@@ -21,9 +21,9 @@ from diffstride.lab.runs import lock
 from diffstride.lab.runs.run_folder import Run, dump
 from diffstride.lab.sweeps import engines, grids, sweep
 from diffstride.lab.sweeps import paper_tables as tables
-from diffstride.lab.sweeps.forecast import forecast
+from diffstride.lab.sweeps.forecast import forecast_line
 from diffstride.lab.sweeps.plan import as_words, flat
-from diffstride.lab.sweeps.progress import Watch
+from diffstride.lab.sweeps.progress import SweepProgress, epochs_done
 from diffstride.lab.training import prepare, recipes
 
 TASKS = [word for name in tables.PAPER["tasks"] for word in ("--data.task", f"{name}=/data/{name}")]
@@ -50,7 +50,7 @@ def _there(tmp_path, monkeypatch):
 
 def plan(table, scale="small", seeds=2, words=()):
     sound = tables.TABLES.get(table, {}).get("kind") in ("audio", "shared_stride")
-    return sweep.find(table, scale, seeds, [*words, *(TASKS if sound else [])])
+    return sweep.plan_sweep(table, scale, seeds, [*words, *(TASKS if sound else [])])
 
 
 # Every table has a row a setting and, besides the paper's methods, one at the first one's cost.
@@ -95,13 +95,13 @@ def test_what_a_table_takes_is_told_before():
         if run.seed == 0
     )
     total = 2 * once * 3 * 400 * 50_000
-    assert forecast(told) == (
+    assert forecast_line(told) == (
         f"48 runs, {total:.2g} multiply-accumulates in training: about "
         f"{total / 3e12 / 86_400:.0f} days on a GPU that does 3·10¹² a second"
     )
     short = plan("audio")
-    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", forecast(short))
-    assert forecast(sweep.find("toy.toml", "small", None, [])) == "2 runs"
+    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", forecast_line(short))
+    assert forecast_line(sweep.plan_sweep("toy.toml", "small", None, [])) == "2 runs"
 
 
 @pytest.mark.parametrize("table", [name for name in tables.TABLES if name != "cost"])
@@ -223,7 +223,7 @@ def test_what_can_not_be_swept_is_said_in_a_line(words, message, tmp_path, capsy
 def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(TOY + '"model.width" = [0.25, 1]\n"data.flip" = [true, false]')
-    told = grids.plan(path, seeds=2)
+    told = grids.plan_grid(path, seeds=2)
     assert told.rows[:2] == (
         "(2, 2, 2), width 0.25, flip True",
         "(2, 2, 2), width 0.25, flip False",
@@ -276,9 +276,9 @@ def test_a_run_of_other_settings_is_named_and_never_touched(name, value, message
 def test_the_places_of_tasks_may_be_written_in_other_ways(tmp_path):
     (tmp_path / "notes").mkdir()
     same = ("a=notes:pitch", f"a={tmp_path}/notes:pitch")
-    assert sweep._same("data.task", same[:1], same[1:])
-    assert not sweep._same("data.task", same[:1], ("a=notes:velocity",))
-    assert not sweep._same("data.task", same[:1], ("b=notes:pitch",))
+    assert sweep.same_setting("data.task", same[:1], same[1:])
+    assert not sweep.same_setting("data.task", same[:1], ("a=notes:velocity",))
+    assert not sweep.same_setting("data.task", same[:1], ("b=notes:pitch",))
 
 
 def test_the_folder_of_a_sweep_takes_more_seeds_and_no_other_table(tmp_path):
@@ -312,13 +312,13 @@ def test_budgets_for_images_of_another_size_are_refused(tmp_path):
 
 
 def test_a_sweep_stops_as_soon_as_it_sees_such_data(tmp_path, stand_in):
-    told = replace(sweep.find("toy.toml", "small", None, []), size=(1, 32, 32))
+    told = replace(sweep.plan_sweep("toy.toml", "small", None, []), size=(1, 32, 32))
     for name in NAMES:
         (tmp_path / "do" / name).write_text(
             "(run / 'data.json').write_text('{\"size\": [1, 28, 28]}'); time.sleep(600)"
         )
     with pytest.raises(ValueError, match="budgets of this table are for"):
-        sweep.sweep(told, "out", sweep.Options())
+        sweep.run_sweep(told, "out", engines.Options())
 
 
 def test_a_damaged_plan_is_named(tmp_path):
@@ -467,25 +467,24 @@ def test_how_far_a_sweep_is_shows_in_lines_or_in_a_table(tmp_path, monkeypatch, 
     for name, epochs, accuracy in (("a", 2, 0.25), ("b", 2, 0.75), ("c", 1, 0.4)):
         folder(tmp_path / name, config, epochs, accuracy)
     epochs = dict.fromkeys("abcde", 2)
-    watch = Watch(epochs, tmp_path)
-    watch.began -= 100
+    progress = SweepProgress(epochs, tmp_path)
+    progress.began -= 100
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "c.log").touch()
-    with watch:
-        watch.look(at_once=True)
-        watch.ended("d", "no room")
-        watch.before["b"] = 0  # two epochs in 100 s, three are to come
+    with progress.shown():
+        progress.ended("d", "no room")
+        progress.before["b"] = 0  # two epochs in 100 s, three are to come
     assert capsys.readouterr().out.splitlines() == [
         f"2 of 5 runs are finished, in {tmp_path}",
         "d  failed: no room  (2 of 5 done, 1 running, 1 failed, best b 75.00%)",
     ]
-    assert watch.seconds_left() == pytest.approx(150, abs=5)
+    assert progress.seconds_left() == pytest.approx(150, abs=5)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
-    watch = Watch(epochs, tmp_path)
-    watch.began -= 100
-    with watch:
-        watch.ended("d", "no room")
+    progress = SweepProgress(epochs, tmp_path)
+    progress.began -= 100
+    with progress.shown():
+        progress.ended("d", "no room")
     out = capsys.readouterr().out
     shown = [line for line in out.splitlines() if "1 of 2" in line or "failed" in line]
     assert any("c" in line and "40.00%" in line for line in shown)
@@ -565,7 +564,7 @@ def test_a_sweep_that_is_killed_half_way_goes_on_and_repeats_nothing(tmp_path, b
     process.wait()
     first, second = out / NAMES[0], out / NAMES[1]
     assert len(Run.open(first).checkpoint_files()) == 2
-    assert engines.epochs_done(second) < 2
+    assert epochs_done(second) < 2
     times = [started(out, name) for name in NAMES]
     kept = {path: path.stat().st_mtime_ns for path in first.rglob("*") if path.is_file()}
     assert main(["sweep", "toy.toml", "--out", "out", "--jobs", "9"]) == 0
@@ -620,4 +619,4 @@ def test_the_page_has_a_command_for_every_table():
             assert any(f"`diffstride sweep {table}{word}" in page for word in words), table
     grid = page.partition("```toml\n")[2].partition("```")[0]
     Path("page.toml").write_text(grid)
-    assert len(grids.plan(Path("page.toml")).runs) == 2 * 2 * 2
+    assert len(grids.plan_grid(Path("page.toml")).runs) == 2 * 2 * 2

@@ -72,7 +72,7 @@ def test_grids_are_counted_first(text, seeds, message, tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=rf"own\.toml.*{message}"):
-        grids.plan(path, seeds)
+        grids.plan_grid(path, seeds)
 
 
 def test_tables_of_the_paper_have_as_many_seeds_as_can_be_run(capsys):

@@ -1,4 +1,4 @@
-"""The network of a run as a file or folder that needs the run no more."""
+"""The network of a run as a file or folder that works without the run."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,11 @@ from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.train import load_model
 from diffstride.models.pretrained import CONFIG, WEIGHTS
 from diffstride.surgery.export import export_onnx
+from diffstride.text import times
 
 
-def export(folder: str | Path, path: str | Path | None = None, best: bool = False) -> list[str]:
-    """Write the network of a run, with its classes and preprocessing, and say what was written.
+def export_run(folder: str | Path, path: str | Path | None = None, best: bool = False) -> list[str]:
+    """Write the network of a run, with its classes and preprocessing; return lines that say so.
 
     Args:
         folder: of the run.
@@ -26,27 +27,25 @@ def export(folder: str | Path, path: str | Path | None = None, best: bool = Fals
     """
     run = Run.open(folder)
     target = run.folder / "model.onnx" if path is None else Path(path).expanduser()
-    whole = target.suffix.lower() == ".onnx"
-    if whole and target.is_dir():
+    as_onnx = target.suffix.lower() == ".onnx"
+    if as_onnx and target.is_dir():
         raise ValueError(f"{target} is a folder: give the name of a file in it")
-    if not whole and target.suffix and not target.is_dir():
+    if not as_onnx and target.suffix and not target.is_dir():
         raise ValueError(f"{target}: unknown format {target.suffix}: .onnx or a folder")
-    if not whole and target.is_file():
+    if not as_onnx and target.is_file():
         raise ValueError(f"{target} is a file already: a name without .onnx is that of a folder")
-    facts = run.data
-    size = tuple(facts["size"])
+    size = tuple(run.data["size"])
     model = load_model(run, best)
-    described = describe(run.config.data, facts)
-    if whole:
-        export_onnx(model, target, size, metadata={k: json.dumps(v) for k, v in described.items()})
-        written, how = [target], ", checked with onnxruntime"
+    metadata = describe(run.config.data, run.data)
+    if as_onnx:
+        export_onnx(model, target, size, metadata={k: json.dumps(v) for k, v in metadata.items()})
+        files, checked = [target], ", checked with onnxruntime"
     else:
-        models.save_pretrained(model, target, described)
-        written, how = [target / name for name in (CONFIG, WEIGHTS)], ""
-    megabytes = sum(file.stat().st_size for file in written) / 1e6
-    lines = [f"{target}: {megabytes:.2f} MB{how}"]
+        models.save_pretrained(model, target, metadata)
+        files, checked = [target / name for name in (CONFIG, WEIGHTS)], ""
+    megabytes = sum(file.stat().st_size for file in files) / 1e6
+    lines = [f"{target}: {megabytes:.2f} MB{checked}"]
     if run.config.model.downsampling in ("diffstride", "spectral"):
         rows = stride_table(model, size).rows
-        strides = (" × ".join(f"{stride:.2f}" for stride in row.strides) for row in rows)
-        lines.append(f"strides {', '.join(strides)}")
+        lines.append(f"strides {', '.join(times(row.strides, '{:.2f}') for row in rows)}")
     return lines

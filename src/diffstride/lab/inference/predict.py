@@ -10,37 +10,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import pictures
-from diffstride.lab.data import recordings as audio
+from diffstride.lab.data import image_batches, recordings
 from diffstride.lab.data.audio_batches import Evaluation
+from diffstride.lab.data.images import Split
 from diffstride.lab.data.sources import DataError
 from diffstride.lab.data.spectrogram import LogMel
-from diffstride.lab.inference.load_trained import Score, open_model
-from diffstride.lab.inference.preprocessing import Preparation
+from diffstride.lab.inference.load_trained import TrainedModel, open_model
+from diffstride.text import aligned
 
 MOST_BYTES = 2**32
-"""Of a file, which is read whole: what a WAV can hold."""
+"""Of a file, which is read at once: what a WAV can hold."""
 
 
 class Prediction(NamedTuple):
-    """What a file is taken for."""
+    """The classes that a file may have."""
 
     file: str
     task: str
-    """Empty where there is but one."""
+    """Empty if there is but one."""
     classes: list[tuple[str, float]]
     """Names and probabilities, the most probable first."""
 
 
 class Predictions(NamedTuple):
-    found: list[Prediction]
-    """In the order of the files, of each a line a task."""
+    """What was predicted, and what could not be."""
+
+    predictions: list[Prediction]
+    """In the order of the files; for each file one for every task."""
     errors: list[str]
-    """What is wrong with the others."""
+    """What is wrong with the other files."""
 
 
-def predict(
-    model: str | Path,
+def predict_files(
+    path: str | Path,
     files: Sequence[str | Path],
     *,
     top: int = 1,
@@ -50,71 +52,69 @@ def predict(
     """Classify files as the evaluation of a run does; those that can't be read are left out.
 
     Args:
-        model: the folder of a run, a file or folder that :func:`export` wrote.
+        path: the folder of a run, a file or folder that :func:`export_run` wrote.
         files: images, or recordings of any length.
-        top: of how many classes to tell, the most probable first.
+        top: how many classes to return, the most probable first.
         resize: whether images of another size than the network was trained on are scaled until
             they cover it, and their middle is taken; otherwise they are errors.
-        best: of a run, the epoch that was best on the test data, instead of the last.
+        best: for a run, the epoch that was best on the test data, instead of the last.
 
     Raises:
-        ValueError: if there is no such model, or it can't be read.
+        ValueError: if there is no such network, or it can't be read.
     """
     if top < 1:
         raise ValueError(f"--top must be at least 1, got {top}")
-    preparation, score = open_model(model, best)
-    of_images = preparation.kind == "images"
+    model = open_model(path, best)
+    of_images = model.preparation.kind == "images"
     if resize and not of_images:
-        raise ValueError(f"--resize is for images, and {model} is for audio")
+        raise ValueError(f"--resize is for images, and {path} is for audio")
 
-    def attempt(file: str | Path) -> Any:
+    def read(file: str | Path) -> Any:
         try:
             data = _content(Path(file))
             if of_images:
-                return pixels(str(file), data, preparation, resize)
-            return audio.to_samples(str(file), data)
+                return model.preparation.pixels(str(file), data, resize)
+            return recordings.to_samples(str(file), data)
         except DataError as error:
             return error
 
     from tqdm import tqdm
 
     # As many at once as fit whatever their size; of recordings, which may be long, a few.
-    at_once = _batch_size(preparation) if of_images else 32
-    judge = _judge_images if of_images else _judge_recordings
-    found, errors = [], []
+    at_once = _batch_size(model) if of_images else 32
+    scores_of = _scores_of_images if of_images else _scores_of_recordings
+    predictions, errors = [], []
     with (
         torch.inference_mode(),
         ThreadPoolExecutor(os.cpu_count()) as threads,
         tqdm(None, "predicting", len(files), leave=False, delay=2, disable=None) as bar,
     ):
         for start in range(0, len(files), at_once):
-            some = files[start : start + at_once]
-            read_files = list(threads.map(attempt, some))
-            errors += [str(x) for x in read_files if isinstance(x, DataError)]
-            good = [i for i, x in enumerate(read_files) if not isinstance(x, DataError)]
-            if good:
-                scores = judge([read_files[i] for i in good], preparation, score)
-                names = [str(some[i]) for i in good]
-                found += _ranked(names, scores, preparation, top)
-            bar.update(len(some))
-    return Predictions(found, errors)
+            names = [str(file) for file in files[start : start + at_once]]
+            contents = list(zip(names, threads.map(read, names), strict=True))
+            errors += [str(data) for _, data in contents if isinstance(data, DataError)]
+            readable = [(name, data) for name, data in contents if not isinstance(data, DataError)]
+            if readable:
+                scores = scores_of([data for _, data in readable], model)
+                for i, (name, _) in enumerate(readable):
+                    tasks = zip(model.preparation.classes.items(), scores, strict=True)
+                    predictions += [_ranked(name, task, y[i], top) for task, y in tasks]
+            bar.update(len(names))
+    return Predictions(predictions, errors)
 
 
-def table(found: Sequence[Prediction]) -> str:
-    """Predictions in aligned columns: file, task if there are several, classes, probabilities."""
-    tasks = any(prediction.task for prediction in found)
-    lines = [["file", *(["task"] if tasks else [])]]
-    for i in range(max((len(prediction.classes) for prediction in found), default=1)):
-        lines[0] += [f"class {i + 1}" if i else "class", "probability"]
-    for file, task, classes in found:
+def table(predictions: Sequence[Prediction]) -> str:
+    """Return predictions in columns: file, task if there are several, classes, probabilities."""
+    tasks = any(prediction.task for prediction in predictions)
+    heading = ["file", *(["task"] if tasks else [])]
+    for i in range(max((len(prediction.classes) for prediction in predictions), default=1)):
+        heading += [f"class {i + 1}" if i else "class", "probability"]
+    rows = [heading]
+    for file, task, classes in predictions:
         cells = [cell for name, value in classes for cell in (name, f"{value:.4f}")]
-        line = [file, *([task] if tasks else []), *cells]
-        lines.append(line + [""] * (len(lines[0]) - len(line)))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+        row = [file, *([task] if tasks else []), *cells]
+        rows.append(row + [""] * (len(heading) - len(row)))
+    return "\n".join(aligned(rows))
 
 
 def _content(path: Path) -> bytes:
@@ -133,61 +133,38 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-def pixels(name: str, data: bytes, preparation: Preparation, resize: bool) -> Tensor:
-    """An image as the network takes it, in bytes."""
-    channels, height, width = preparation.size
-    picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
-    if preparation.margin is not None:
-        picture = pictures.middle(name, picture, (height, width), preparation.margin)
-    elif picture.size != (width, height):
-        if not resize:
-            raise DataError(
-                f"{name} is {picture.height}×{picture.width}, and the network was trained on "
-                f"{height}×{width}: --resize scales it, and takes its middle"
-            )
-        picture = pictures.middle(name, picture, (height, width))
-    return pictures.to_pixels(picture)
+def _scores_of_images(pixels: list[Tensor], model: TrainedModel) -> list[Tensor]:
+    split = Split(torch.stack(pixels), torch.zeros(len(pixels)))
+    mean, std = map(torch.tensor, (model.preparation.mean, model.preparation.std))
+    ((batch, _),) = image_batches.Batches(split, len(pixels), mean=mean, std=std)
+    return model.scores(batch)
 
 
-def _judge_images(pixels: list[Tensor], preparation: Preparation, score: Score) -> list[Tensor]:
-    mean, std = (torch.tensor(x).reshape(1, -1, 1, 1) for x in (preparation.mean, preparation.std))
-    return score((torch.stack(pixels).float() / 255 - mean) / std)
+def _scores_of_recordings(waves: list[Any], model: TrainedModel) -> list[Tensor]:
+    """Return the mean score of the windows of each recording."""
+    starts = np.cumsum([0, *map(len, waves)])
+    split = recordings.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
+    frontend = LogMel(model.preparation.mean[0], model.preparation.std[0])
+    owners, scores = [], []
+    for batch in Evaluation({"": split}, _batch_size(model)):
+        windows, recording = batch[""]
+        owners.append(recording)
+        scores.append([task.double() for task in model.scores(frontend(windows))])
+    owner = torch.cat(owners)
+    by_task = [torch.cat(task) for task in zip(*scores, strict=True)]
+    sums = [y.new_zeros(len(waves), y.shape[1]).index_add_(0, owner, y) for y in by_task]
+    return [total / torch.bincount(owner)[:, None] for total in sums]
 
 
-def _judge_recordings(waves: list[Any], preparation: Preparation, score: Score) -> list[Tensor]:
-    """The mean score of the windows of each."""
-    starts = np.cumsum([0, *(len(wave) for wave in waves)])
-    recordings = audio.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
-    frontend = LogMel(preparation.mean[0], preparation.std[0])
-    sums = [
-        torch.zeros(len(waves), len(names), dtype=torch.float64)
-        for names in preparation.classes.values()
-    ]
-    numbers = torch.zeros(len(waves), 1, dtype=torch.float64)
-    for batch in Evaluation({"": recordings}, _batch_size(preparation)):
-        windows, owners = batch[""]
-        numbers.index_add_(0, owners, torch.ones(len(owners), 1, dtype=torch.float64))
-        for total, scores in zip(sums, score(frontend(windows)), strict=True):
-            total.index_add_(0, owners, scores.double())
-    return [total / numbers for total in sums]
-
-
-def _batch_size(preparation: Preparation) -> int:
-    """So that large inputs take no more memory than many small ones."""
-    _, height, width = preparation.size
+def _batch_size(model: TrainedModel) -> int:
+    """Return how many inputs to score at once: fewer, if they are large."""
+    _, height, width = model.preparation.size
     return max(1, min(256, 2**20 // (height * width)))
 
 
-def _ranked(
-    names: list[str], scores: list[Tensor], preparation: Preparation, top: int
-) -> list[Prediction]:
-    ranks = [y.double().softmax(1).topk(min(top, y.shape[1])) for y in scores]
-    return [
-        Prediction(
-            name,
-            task,
-            [(classes[j], value) for value, j in zip(*(x[i].tolist() for x in rank), strict=True)],
-        )
-        for i, name in enumerate(names)
-        for (task, classes), rank in zip(preparation.classes.items(), ranks, strict=True)
-    ]
+def _ranked(file: str, task: tuple[str, Sequence[str]], scores: Tensor, top: int) -> Prediction:
+    """Return the most probable classes of a file for a task, of which all names are given."""
+    name, classes = task
+    values, places = scores.double().softmax(0).topk(min(top, len(classes)))
+    ranked = zip(places.tolist(), values.tolist(), strict=True)
+    return Prediction(file, name, [(classes[i], value) for i, value in ranked])

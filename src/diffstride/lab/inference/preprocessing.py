@@ -1,20 +1,19 @@
-"""What a network is told of files and tells of them: their preparation, the names of classes."""
+"""From files to inputs of a network: as a run prepared them, and as its export describes it."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from diffstride.lab.data import images, spectrogram
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.pictures import MOST_PIXELS
+from torch import Tensor
+
+from diffstride.lab.data import images, pictures, recordings, spectrogram
+from diffstride.lab.data.sources import DataError
 from diffstride.lab.runs.config import DataConfig
 
 _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "FLOOR")
 
 
-@dataclass(frozen=True)
-class Preparation:
+class Preparation(NamedTuple):
     """How files become inputs of a network, and what its outputs are called."""
 
     kind: str
@@ -25,82 +24,96 @@ class Preparation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     margin: float | None = None
-    """Of images: how much more than ``size`` a picture is scaled to cover, before its middle is
-    cut out; None if they are used as they are."""
+    """For images: how much more than ``size`` a picture is scaled to cover, before its middle is
+    cut out; None if pictures are used as they are."""
+
+    def check(self) -> None:
+        """Raise a ValueError for values that no input can be made with."""
+        channels, height, width = self.size
+        if self.kind not in ("images", "audio"):
+            raise ValueError(f"kind {self.kind!r}")
+        if (
+            channels not in (1, 3)
+            or min(height, width) < 1
+            or height * width > pictures.MOST_PIXELS
+        ):
+            raise ValueError(f"size {list(self.size)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            usable = all(math.isfinite(value) and (value > 0 or name == "mean") for value in values)
+            if len(values) not in (1, channels) or not usable:
+                raise ValueError(f"{name} {list(values)} for {channels} channels")
+        if self.margin is not None and not 1 <= self.margin <= 10:
+            raise ValueError(f"margin {self.margin}")
+
+    def pixels(self, name: str, data: bytes, resize: bool) -> Tensor:
+        """Return the image in a file as bytes (channels, height, width).
+
+        Raises:
+            DataError: if it can't be read, or has another size and is not to be resized.
+        """
+        channels, height, width = self.size
+        picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+        margin = self.margin
+        if margin is None and picture.size != (width, height):
+            if not resize:
+                raise DataError(
+                    f"{name} is {picture.height}×{picture.width}, and the network was trained on "
+                    f"{height}×{width}: --resize scales it, and takes its middle"
+                )
+            margin = 1.0
+        if margin is not None:
+            picture = pictures.middle(name, picture, (height, width), margin)
+        return pictures.to_pixels(picture)
 
 
-def describe(told: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file with the network of a run has to say of it, as JSON has it.
-
-    Args:
-        told: which data the run was trained on, and how.
-        facts: what its folder knows of them.
-    """
-    preprocessing: dict[str, Any] = {
-        "kind": told.kind,
-        "size": facts["size"],
-        "mean": facts["mean"],
-        "std": facts["std"],
-    }
-    if told.kind == "audio":
-        preprocessing |= {"seconds": audio.WINDOW / spectrogram.RATE, "spectrogram": constants()}
-    elif told.path is None or told.image_size is None:
+def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an exported network says about its data, of which data.json has the facts."""
+    preprocessing = {"kind": config.kind, **{name: facts[name] for name in ("size", "mean", "std")}}
+    if config.kind == "audio":
+        seconds = recordings.WINDOW / spectrogram.RATE
+        preprocessing |= {"seconds": seconds, "spectrogram": constants()}
+    elif config.path is None or config.image_size is None:
         preprocessing["resize"] = None
     else:
-        margin = images.MARGIN if told.inception_crop else 1.0
+        margin = images.MARGIN if config.inception_crop else 1.0
         preprocessing["resize"] = {"margin": margin, "interpolation": "bicubic"}
     return {"classes": facts["classes"], "preprocessing": preprocessing}
 
 
 def constants() -> dict[str, float]:
-    """Of the spectrograms that are made here."""
+    """Return the constants of the spectrograms that this version makes."""
     return {name.lower(): getattr(spectrogram, name) for name in _CONSTANTS}
 
 
 def read(metadata: Mapping[str, Any], where: str) -> Preparation:
-    """What :func:`describe` said.
+    """Return what :func:`describe` said.
 
     Raises:
-        ValueError: if it did not say this, or of something that is not made here; ``where`` is
-            what the message speaks of.
+        ValueError: if this is something else, or about inputs that this version does not make;
+            ``where`` is what the message calls it.
     """
     try:
-        classes, told = metadata["classes"], metadata["preprocessing"]
+        classes, described = metadata["classes"], metadata["preprocessing"]
         tasks = classes if isinstance(classes, Mapping) else {"": classes}
-        channels, height, width = (int(n) for n in told["size"])
-        found = Preparation(
-            kind=told["kind"],
-            classes={task: tuple(map(str, names)) for task, names in tasks.items()},
-            size=(channels, height, width),
-            mean=tuple(map(float, told["mean"])),
-            std=tuple(map(float, told["std"])),
-            margin=float(told["resize"]["margin"]) if told.get("resize") else None,
+        channels, height, width = map(int, described["size"])
+        preparation = Preparation(
+            described["kind"],
+            {task: tuple(map(str, names)) for task, names in tasks.items()},
+            (channels, height, width),
+            tuple(map(float, described["mean"])),
+            tuple(map(float, described["std"])),
+            float(described["resize"]["margin"]) if described.get("resize") else None,
         )
-        if found.kind not in ("images", "audio"):
-            raise ValueError(f"kind {found.kind!r}")
-        _check_numbers(found)
-        made = told["spectrogram"] if found.kind == "audio" else None
+        preparation.check()
+        made_with = described["spectrogram"] if preparation.kind == "audio" else constants()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{where} does not say its classes and how files are prepared for it ({error}): use "
             f"what `diffstride export` wrote"
         ) from error
-    if made is not None and made != constants():
+    if made_with != constants():
         raise ValueError(
-            f"{where} was trained on spectrograms with {made}, and those made here have "
+            f"{where} was trained on spectrograms with {made_with}, and those made here have "
             f"{constants()}"
         )
-    return found
-
-
-def _check_numbers(found: Preparation) -> None:
-    """Raise a ValueError for numbers that no input can be made with."""
-    channels, height, width = found.size
-    if channels not in (1, 3) or min(height, width) < 1 or height * width > MOST_PIXELS:
-        raise ValueError(f"size {list(found.size)}")
-    for name, values in (("mean", found.mean), ("std", found.std)):
-        usable = all(math.isfinite(value) and (value > 0 or name == "mean") for value in values)
-        if len(values) not in (1, channels) or not usable:
-            raise ValueError(f"{name} {list(values)} for {channels} channels")
-    if found.margin is not None and not 1 <= found.margin <= 10:
-        raise ValueError(f"margin {found.margin}")
+    return preparation

@@ -1,18 +1,46 @@
-"""What one sees of a sweep while it runs: a table in a terminal, lines anywhere else."""
+"""How far the runs of a sweep are, shown as a table in a terminal and as lines anywhere else."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from diffstride.lab.runs.documents import read_rows
-from diffstride.lab.sweeps.engines import epochs_done, finished
+from diffstride.lab.runs.run_folder import Run
 
-PAUSE = 2.0  # seconds between two looks at the folders
+PAUSE = 2.0  # seconds from one drawing of the table to the next
 
 
-class Watch:
+def log_file(folder: Path) -> Path:
+    """Return the file with what a run of a sweep prints."""
+    return folder.parent / "logs" / f"{folder.name}.log"
+
+
+def last_metric(folder: Path, column: str, default: float) -> float:
+    """Return a metric after the last epoch of a run, or the default if there is none yet."""
+    try:
+        return float(read_rows(folder / "metrics.csv", column)[-1][column])
+    except (OSError, LookupError, ValueError):
+        return default
+
+
+def epochs_done(folder: Path) -> int:
+    """Return how many epochs of a run are written down; 0 if there is no run."""
+    return int(last_metric(folder, "epoch", 0))
+
+
+def finished(folder: Path, epochs: int) -> bool:
+    """Return whether a run has its last epoch, and its checkpoint unless all were removed.
+
+    Metrics are written just before: a run that was killed between the two has an epoch to repeat.
+    """
+    run = Run(folder)
+    files = run.checkpoint_files()
+    return epochs_done(folder) >= epochs and (not files or files[0] >= run.checkpoint_file(epochs))
+
+
+class SweepProgress:
     """Reads the folders of runs, wherever they are trained, and shows how far they are.
 
     Args:
@@ -21,108 +49,92 @@ class Watch:
     """
 
     def __init__(self, epochs: Mapping[str, int], folder: Path) -> None:
+        self.epochs, self.folder = dict(epochs), folder
+        self.before = self._epochs_done()
+        self.began = time.time()
+        # Both are replaced, never changed, as another thread draws the table.
+        self.done = {name for name, n in epochs.items() if finished(folder / name, n)}
+        self.failed: dict[str, str] = {}
+        self.in_table = False
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show how far the runs are while the block runs."""
         from rich.console import Console
         from rich.live import Live
 
-        self.epochs, self.folder = dict(epochs), folder
-        self.before = {name: min(epochs_done(folder / name), n) for name, n in epochs.items()}
-        self.done = {name for name, n in epochs.items() if finished(folder / name, n)}
-        self.failed: dict[str, str] = {}
-        self.began = self.looked = time.time()
         console = Console()
-        self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-
-    def __enter__(self) -> "Watch":
-        if self.live:
-            self.live.start()
-        print(f"{len(self.done)} of {len(self.epochs)} runs are finished, in {self.folder}")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.live:
-            self.look(at_once=True)
-            self.live.stop()
+        self.in_table = console.is_terminal
+        table = Live(console=console, get_renderable=self.table, refresh_per_second=1 / PAUSE)
+        with table if self.in_table else nullcontext():
+            print(f"{len(self.done)} of {len(self.epochs)} runs are finished, in {self.folder}")
+            yield
 
     def ended(self, name: str, error: str | None) -> None:
         """Note that a run is finished, or why it failed."""
         if error is None:
-            self.done.add(name)
+            self.done = self.done | {name}
         else:
-            self.failed[name] = error
-        if not self.live:
-            what = f"{self.accuracy(name):.2%}" if error is None else f"failed: {error}"
-            print(f"{name}  {what}  ({self.summary()})", flush=True)
-
-    def look(self, at_once: bool = False) -> None:
-        """Draw the table again, if it is time to."""
-        if self.live and (at_once or time.time() - self.looked > PAUSE):
-            self.looked = time.time()
-            self.live.update(self.table(), refresh=True)
+            self.failed = self.failed | {name: error}
+        if not self.in_table:
+            outcome = f"{self.accuracy(name):.2%}" if error is None else f"failed: {error}"
+            print(f"{name}  {outcome}  ({self.summary()})", flush=True)
 
     def running(self) -> list[str]:
-        """Runs whose log was begun or written to since this sweep began."""
+        """Return the runs whose log was begun or written to since this sweep began."""
         others = [name for name in self.epochs if name not in self.done and name not in self.failed]
         return [name for name in others if self._changed(name) >= self.began]
 
     def _changed(self, name: str) -> float:
         try:
-            return (self.folder / "logs" / f"{name}.log").stat().st_mtime
+            return log_file(self.folder / name).stat().st_mtime
         except OSError:
             return 0.0
 
     def accuracy(self, name: str) -> float:
-        """Of the last epoch of a run."""
-        try:
-            rows = read_rows(self.folder / name / "metrics.csv", "test_accuracy")
-            return float(rows[-1]["test_accuracy"])
-        except (OSError, LookupError, ValueError):
-            return float("nan")
+        """Return the accuracy of a run after its last epoch."""
+        return last_metric(self.folder / name, "test_accuracy", float("nan"))
 
     def summary(self) -> str:
-        """How many runs are done, running and failed, the time left, the best so far."""
-        parts = [f"{len(self.done)} of {len(self.epochs)} done", f"{len(self.running())} running"]
+        """Return how many runs are done, running and failed, the time left, the best so far."""
+        texts = [f"{len(self.done)} of {len(self.epochs)} done", f"{len(self.running())} running"]
         if self.failed:
-            parts.append(f"{len(self.failed)} failed")
+            texts.append(f"{len(self.failed)} failed")
         if left := self.seconds_left():
-            parts.append(f"about {duration(left)} left")
+            texts.append(f"about {duration(left)} left")
         if self.done:
             best = max(self.done, key=self.accuracy)
-            parts.append(f"best {best} {self.accuracy(best):.2%}")
-        return ", ".join(parts)
+            texts.append(f"best {best} {self.accuracy(best):.2%}")
+        return ", ".join(texts)
 
     def seconds_left(self) -> float | None:
-        """As if all epochs took as long as those of this sweep so far; None before the first."""
-        now = {name: min(epochs_done(self.folder / name), n) for name, n in self.epochs.items()}
+        """Return the time left if epochs take as long as so far; None before the first one."""
+        now = self._epochs_done()
         new = sum(now.values()) - sum(self.before.values())
-        open_ = [name for name in self.epochs if name not in self.failed]
-        left = sum(self.epochs[name] - now[name] for name in open_)
+        left = sum(n - now[name] for name, n in self.epochs.items() if name not in self.failed)
         return left * (time.time() - self.began) / new if new and left else None
 
+    def _epochs_done(self) -> dict[str, int]:
+        return {name: min(epochs_done(self.folder / name), n) for name, n in self.epochs.items()}
+
     def table(self) -> Any:
-        """The runs that are under way, those that failed, and the sums."""
+        """Return a table of the runs that are under way and those that failed, and the summary."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        shown = Table(box=None)
-        for title in ("run", "epoch", "accuracy"):
-            shown.add_column(title)
+        table = Table("run", "epoch", "accuracy", box=None)
         for name in self.running():
             epoch = epochs_done(self.folder / name)
             accuracy = f"{self.accuracy(name):.2%}" if epoch else ""
-            shown.add_row(Text(name), f"{epoch} of {self.epochs[name]}", accuracy)
+            table.add_row(Text(name), f"{epoch} of {self.epochs[name]}", accuracy)
         for name, error in self.failed.items():
-            shown.add_row(Text(name), "failed", Text(error))
-        return Group(shown, Text(self.summary()))
+            table.add_row(Text(name), "failed", Text(error))
+        return Group(table, Text(self.summary()))
 
 
 def duration(seconds: float) -> str:
-    """A time as one would say it.
+    """Return a time as one would say it.
 
     >>> duration(40), duration(600), duration(9000)
     ('1 min', '10 min', '2 h 30 min')
