@@ -4,7 +4,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -16,11 +15,6 @@ from diffstride.core.plan import AxisPlan, held_in, plan
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
 from diffstride.layers.resizer import Resizer
-
-STALE = (
-    "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
-    "the model, and run the compiled model or export the model again"
-)
 
 
 class Reading(NamedTuple):
@@ -105,7 +99,7 @@ class DiffStrideNd(Resizer):
         values = self._initial[: self.stride.numel()]
         with torch.no_grad():
             self.stride.copy_(torch.tensor(values, dtype=torch.float64))
-        self._reading = Reading(self.stride, -1, values, self._initial)
+        self.reading = Reading(self.stride, -1, values, self._initial)
 
     @property
     def stride_owner(self) -> "DiffStrideNd":
@@ -115,7 +109,7 @@ class DiffStrideNd(Resizer):
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
         # On the meta device a parameter has a shape, but no value: plan with the last one known.
-        return (self._reading if self.stride.is_meta else self._read()).strides
+        return (self.reading if self.stride.is_meta else self._read()).strides
 
     def differentiable_strides(self) -> Tensor:
         """Return one stride per axis within the range; the gradient passes straight through."""
@@ -133,7 +127,11 @@ class DiffStrideNd(Resizer):
             )
 
     def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
-        return self._size_in_graph(size) if torch.compiler.is_compiling() else None
+        if not torch.compiler.is_compiling():
+            return None
+        from diffstride.layers import outside_graphs  # which loads the compiler
+
+        return outside_graphs.output_size(self, size)
 
     def plans(
         self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
@@ -161,29 +159,7 @@ class DiffStrideNd(Resizer):
                 self.stride.clamp_(self.min_stride, self.max_stride)
         return strides
 
-    def _size_in_graph(self, size: Sequence[int]) -> tuple[int, ...]:
-        """Return the size that comes out, for a graph that is being made."""
-        if self.training and not torch.compiler.is_dynamo_compiling():
-            raise RuntimeError(
-                "a layer that learns its stride can't be exported in training mode, in which it "
-                "may write its stride: call eval() on the model first"
-            )
-        if not self.training and (self.rule.output_size is not None or not self.rule.crop):
-            # The size is the same whatever the stride, but that must be a number.
-            finite = self.differentiable_strides().isfinite().all()
-            torch._assert_async(finite, "stride must be finite")
-            return self.rule.size_after(size, ())
-        from diffstride.layers import outside_graphs
-
-        if self.training or not outside_graphs.is_graph_whole():
-            return outside_graphs.projected_size(self, size)  # type: ignore[no-any-return]
-        # A graph can't read the stride: it is the one last seen, and the graph checks that.
-        known = self._last_seen()
-        same = self.differentiable_strides() == self.stride.new_tensor(known)
-        torch._assert_async(same.all(), STALE)
-        return self.rule.size_after(size, known)
-
-    def _in_range(self, values: Sequence[float]) -> tuple[float, ...]:
+    def in_range(self, values: Sequence[float]) -> tuple[float, ...]:
         """Return what ``torch.clamp`` makes of these values, one for each axis."""
         low, high = _in_precision(self.min_stride, self.max_stride, self.stride.dtype)
         clamped = tuple(min(max(value, low), high) for value in values)
@@ -195,16 +171,16 @@ class DiffStrideNd(Resizer):
         Updates are told by the version of the tensor, which counts every change in place but those
         made through ``.data``.
         """
-        stride, last = self.stride, self._reading
+        stride, last = self.stride, self.reading
         version = -1 if stride.is_inference() else stride._version
         known = last.parameter is stride and last.version == version >= 0
         if not known or _reads_are_free(stride.device):
             values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
-            strides = self._in_range(values)
+            strides = self.in_range(values)
             if not known or (values, strides) != last[2:]:
                 parameter = stride if stride.is_leaf else None
-                self._reading = Reading(parameter, version, values, strides)
-        return self._reading
+                self.reading = Reading(parameter, version, values, strides)
+        return self.reading
 
     def _refresh(self) -> None:
         """Read the stride for whole graphs in eval mode, which can't read it by themselves."""
@@ -224,19 +200,9 @@ class DiffStrideNd(Resizer):
     def _apply(self, *arguments: Any, **options: Any) -> "DiffStrideNd":
         super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
         # Another precision rounds a stride, and another device has other memory.
-        self._reading = self._reading._replace(version=-1)
+        self.reading = self.reading._replace(version=-1)
         self._refresh()
         return self
-
-    def _last_seen(self) -> tuple[float, ...]:
-        """Return the strides that were last read, or that torch.export hides."""
-        known = self._reading.parameter
-        if torch.compiler.is_dynamo_compiling() or known is None:
-            return self._reading.strides  # dynamo makes a graph anew if it changes
-        # torch.export has put a tensor without values in the place of the parameter, and looks at
-        # all that is done in this thread.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(lambda: self._in_range(known.tolist())).result()
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
