@@ -181,11 +181,11 @@ STARTED = """
 import signal, sys
 from diffstride import __main__
 from diffstride.lab import interruption
-watch = interruption.watch
-def told():
-    watch()
+catch_signals = interruption.catch_signals
+def say_so():
+    catch_signals()
     print("watching", flush=True)
-interruption.watch = told
+interruption.catch_signals = say_so
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run with &
 MERCY = sys.argv[-1]
 sys.argv = ["diffstride", "train", "digits"]

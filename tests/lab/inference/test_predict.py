@@ -24,7 +24,7 @@ from diffstride.lab.inference import predict
 from diffstride.lab.inference import preprocessing as preparation
 from diffstride.lab.runs.config import DataConfig
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import train
+from diffstride.lab.training import trained_run
 from diffstride.lab.training.recipes import RECIPES
 from tests.lab.training.test_audio import TINY as TINY_AUDIO
 from tests.lab.training.test_audio import pack, sound
@@ -76,12 +76,12 @@ def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
 ):
     found, errors = predict.predict(digits_run, pictures, top=10)
     assert not errors
-    known = train.evaluate(digits_run)["test_accuracy"]
+    known = trained_run.evaluate(digits_run)["test_accuracy"]
     assert 0.3 < known < 1  # it could be wrong, and right by chance is 0.1
     assert accuracy(found, lambda path: path.name[0]) == known
     assert all(sum(dict(p.classes).values()) == pytest.approx(1) for p in found)
     best = predict.predict(digits_run, pictures, best=True).found
-    known_best = train.evaluate(digits_run, best=True)["test_accuracy"]
+    known_best = trained_run.evaluate(digits_run, best=True)["test_accuracy"]
     assert accuracy(best, lambda path: path.name[0]) == known_best != known
 
     capsys.readouterr()
@@ -89,7 +89,10 @@ def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
     lines = capsys.readouterr().out.splitlines()
     file = digits_run / "model.onnx"
     assert lines[0] == f"{file}: {file.stat().st_size / 1e6:.2f} MB, checked with onnxruntime"
-    learned = [" × ".join(f"{s:.2f}" for s in row.strides) for row in train.table(digits_run).rows]
+    learned = [
+        " × ".join(f"{s:.2f}" for s in row.strides)
+        for row in trained_run.learned_strides(digits_run).rows
+    ]
     assert lines[1] == f"strides {', '.join(learned)}"
     props = {p.key: json.loads(p.value) for p in onnx.load(file).metadata_props}
     facts = Run.open(digits_run).data
@@ -130,7 +133,7 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
     long.write_bytes(sound(200.5))
     found, errors = predict.predict("runs/a", [*files, long], top=2)
     assert not errors
-    known = train.evaluate("runs/a")["test_accuracy"]
+    known = trained_run.evaluate("runs/a")["test_accuracy"]
     assert accuracy(found[:-1], lambda path: str(files[path]["label"])) == known
     assert main(["export", "runs/a", "-o", "shared"]) == 0
     same(predict.predict("shared", [*files, long], top=2).found, found)
@@ -158,7 +161,7 @@ def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
     found, errors = predict.predict("runs/a", [*files], top=3)
     assert not errors
     assert [p.task for p in found[:3]] == ["pitch", "family", "alone"]
-    known = train.evaluate("runs/a")
+    known = trained_run.evaluate("runs/a")
     for name in ("pitch", "family", "alone"):
         own = [p for p in found if p.task == name]
         labels = accuracy(own, lambda path, name=name: str(files[path][name]))

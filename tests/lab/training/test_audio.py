@@ -15,7 +15,7 @@ from diffstride.lab.data import recordings as audio
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.prepare import prepare
+from diffstride.lab.training.preparation import prepare
 from diffstride.lab.training.recipes import RECIPES
 from tests.audio_trees import TREES
 

@@ -16,9 +16,11 @@ from PIL import Image
 
 from diffstride.lab.cli import main
 from diffstride.lab.data import digits
-from diffstride.lab.runs.run_folder import Run, RunError
+from diffstride.lab.runs.documents import RunError
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.sealed import seal
-from diffstride.lab.training import train
+from diffstride.lab.training import runner
+from diffstride.lab.training.checkpoints import read_checkpoint
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
 
@@ -150,11 +152,11 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
 
     monkeypatch.setattr(Classifier, "training_step", until(6))  # in the second epoch of 4
     with pytest.raises(Killed):
-        train.train(config, "digits")
+        runner.train(config, "digits")
     steps = 0
     monkeypatch.setattr(Classifier, "training_step", until(9))  # 2 epochs on, and a bit
     with pytest.raises(Killed):
-        train.resume("runs/broken")
+        runner.resume("runs/broken")
     monkeypatch.setattr(Classifier, "training_step", step)
     newest, _ = Run.open("runs/broken").checkpoint_files()
     newest.write_bytes(newest.read_bytes()[:1000])
@@ -164,7 +166,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
         whole, broken = (Run.open(f"runs/{name}").folder / file for name in ("whole", "broken"))
         assert broken.read_text() == whole.read_text()
     states = [
-        train.read_checkpoint(Run.open(f"runs/{name}").checkpoint_files()[0])["state_dict"]
+        read_checkpoint(Run.open(f"runs/{name}").checkpoint_files()[0])["state_dict"]
         for name in ("whole", "broken")
     ]
     for key, value in states[0].items():
@@ -180,11 +182,11 @@ def test_a_checkpoint_that_is_code_is_refused(tmp_path):
     torch.save({"state_dict": Code()}, path)
     path.write_bytes(seal(path.read_bytes()))
     with pytest.raises(RunError, match=r"can't be read \(Weights only load failed"):
-        train.read_checkpoint(path)
+        read_checkpoint(path)
     assert not (tmp_path / "executed").exists()
     path.write_bytes(b"garbage")
     with pytest.raises(RunError, match="can't be read"):
-        train.read_checkpoint(path)
+        read_checkpoint(path)
 
 
 IMAGES = [name for name, recipe in RECIPES.items() if recipe.config.data.kind == "images"]

@@ -41,7 +41,7 @@ def open_model(path: str | Path, best: bool = False) -> tuple[Preparation, Score
 
 
 def _open_run(folder: Path, best: bool) -> tuple[Preparation, Score]:
-    from diffstride.lab.training.train import load_model  # with all that training needs
+    from diffstride.lab.training.trained_run import load_model  # with all that training needs
 
     run = Run.open(folder)
     preparation = read(describe(run.config.data, run.data), str(folder / "data.json"))

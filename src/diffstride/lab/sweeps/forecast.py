@@ -24,7 +24,7 @@ def forecast(plan: Plan) -> str:
         return f"{len(plan.runs)} runs"
 
     from diffstride.analysis.cost import cost
-    from diffstride.lab.training.prepare import build
+    from diffstride.lab.training.preparation import build_model
 
     told = TABLES[plan.table] | TABLES[plan.table].get("at", {}).get(plan.scale, {})
     total = 0.0
@@ -34,7 +34,7 @@ def forecast(plan: Plan) -> str:
         key = repr((run.config.model, size))
         if key not in known:  # the seeds of a cell cost the same
             facts = {"classes": _classes(told, run.config), "size": size}
-            known[key] = cost(build(run.config.model, facts), size).macs
+            known[key] = cost(build_model(run.config.model, facts), size).macs
         total += 3 * known[key] * _examples(told, run.config)
     seconds = total / RATE
     shown = duration(seconds) if seconds < 2 * DAY else f"{seconds / DAY:.0f} days"

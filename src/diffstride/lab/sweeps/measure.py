@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from diffstride.files import write
-from diffstride.lab.runs.documents import read_json
-from diffstride.lab.runs.run_folder import RunError, environment
+from diffstride.lab.runs.documents import RunError, read_json
 from diffstride.lab.sweeps.paper_tables import COST_ROWS, PAPER, TABLES
 from diffstride.lab.sweeps.plan import Plan, with_model
-from diffstride.lab.training.prepare import build
+from diffstride.lab.training.environment import describe_environment
+from diffstride.lab.training.preparation import build_model
 
 ROUNDS = 7
 
@@ -48,7 +48,7 @@ def measure(plan: Plan, folder: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(config.data.batch_size, *size, device=device)
     models = {
-        column: build(
+        column: build_model(
             with_model(config, downsampling=column).model, {"classes": classes, "size": size}
         )
         for column in plan.columns
@@ -62,7 +62,7 @@ def measure(plan: Plan, folder: Path) -> None:
         for column, act in steps.items():
             values[time_row][column] = times[column]
             values[memory_row][column] = float(peak(act, device))
-    where = environment(config)
+    where = describe_environment(config)
     conditions = (
         f"batches of {len(x)}, width {config.model.width:g}, R = {config.model.smoothness:g}; "
         f"medians of {ROUNDS} rounds on {', '.join(where['gpus']) or 'a CPU'}, "

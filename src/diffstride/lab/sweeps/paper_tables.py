@@ -106,14 +106,14 @@ def at_budget(config: Config, method: str, classes: Any, size: Sequence[int]) ->
 
     from diffstride.analysis.budget import least_macs
     from diffstride.analysis.cost import cost
-    from diffstride.lab.training.prepare import build
+    from diffstride.lab.training.preparation import build_model
 
     told = PAPER["budget"]
     facts = {"classes": classes, "size": size}
     own = with_model(config, downsampling="diffstride", **told["model"])
     with torch.device("meta"):
-        other = build(with_model(config, downsampling=method).model, facts)
-        least = least_macs(build(own.model, facts), size)
+        other = build_model(with_model(config, downsampling=method).model, facts)
+        least = least_macs(build_model(own.model, facts), size)
     macs = max(cost(other, size).macs, round(told["margin"] * least))
     return replace(own, macs_budget=macs / 1e6)
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from diffstride.files import write
 from diffstride.lab.runs.config import Config
-from diffstride.lab.runs.documents import DamagedFile, read_json
-from diffstride.lab.runs.run_folder import RunError, dump, load
+from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.documents import DamagedFile, RunError, read_json
 from diffstride.lab.sweeps import engines, grids
 from diffstride.lab.sweeps import paper_tables as tables
 from diffstride.lab.sweeps.engines import Job, epochs_done, finished
@@ -161,7 +161,7 @@ def _devices() -> list[str]:
 def job(run: Planned, folder: Path) -> Job:
     """What an engine needs to know of a run; its settings are in a file beside its log."""
     config = folder / "logs" / f"{run.name}.yaml"
-    write(config, dump(run.config))
+    write_config(config, run.config)
     return Job(
         run.name,
         str(folder / run.name),
@@ -179,7 +179,7 @@ def check_same(folder: Path, config: Config) -> None:
     """
     if not (folder / "config.yaml").exists():
         return
-    found, wanted = flat(load(folder / "config.yaml")), flat(config)
+    found, wanted = flat(read_config(folder / "config.yaml")), flat(config)
     for name, value in wanted.items():
         if name not in APART and not _same(name, found[name], value):
             raise RunError(
