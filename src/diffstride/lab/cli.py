@@ -12,7 +12,8 @@ import diffstride
 from diffstride.lab import extras, interruption
 from diffstride.text import aligned
 
-Argument = tuple[str, dict[str, Any]]
+Arguments = dict[str, dict[str, Any]]
+"""Names of arguments, with the options that argparse has for each."""
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -65,20 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def argument(name: str, **options: Any) -> Argument:
-    """Return an argument of a command, with the options of argparse."""
-    return name, options
-
-
 BEST_HELP = "of the epoch that was best on the test data, instead of the last"
-RUN = argument("run", help="the folder of the run")
-BEST = argument("--best", action="store_true", help=BEST_HELP)
+RUN: Arguments = {"run": dict(help="the folder of the run")}
+BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
 
 
-def parse(command: str, description: str, words: list[str], *arguments: Argument) -> Namespace:
+def parse(command: str, description: str, words: list[str], arguments: Arguments) -> Namespace:
     """Return what the words behind a command say; ends Python if they can't be understood."""
     parser = ArgumentParser(f"diffstride {command}", description=description)
-    for name, options in arguments:
+    for name, options in arguments.items():
         parser.add_argument(name, **options)
     return parser.parse_args(words)
 
@@ -122,9 +118,9 @@ def resume(words: list[str]) -> int:
 
 
 def evaluate(words: list[str]) -> int:
-    data = argument("--data.path", dest="path", help="other data, of the same classes")
+    data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
     description = "Loss and accuracy of a run's network on test data."
-    args = parse("evaluate", description, words, RUN, data, BEST)
+    args = parse("evaluate", description, words, RUN | data | BEST)
     from diffstride.lab.training import trained_run
 
     for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
@@ -133,7 +129,7 @@ def evaluate(words: list[str]) -> int:
 
 
 def strides(words: list[str]) -> int:
-    args = parse("strides", "What a run learned.", words, RUN, BEST)
+    args = parse("strides", "What a run learned.", words, RUN | BEST)
     from diffstride.lab.training import trained_run
 
     print(trained_run.learned_strides(args.run, args.best))
@@ -141,12 +137,8 @@ def strides(words: list[str]) -> int:
 
 
 def table(words: list[str]) -> int:
-    folders = argument(
-        "run",
-        nargs="+",
-        help="the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
-        "written too",
-    )
+    text = "the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
+    folders: Arguments = {"run": dict(nargs="+", help=text + "written too")}
     args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
     from diffstride.lab.reports.sweep_table import write_tables
     from diffstride.lab.reports.table import compare
@@ -205,11 +197,14 @@ def sweep(words: list[str]) -> int:
 
 
 def report(words: list[str]) -> int:
-    folders = argument("folder", nargs="+", help="of a run, of a sweep, or with some in it")
-    default = "report.html in the first folder unless given"
-    path = argument("-o", dest="path", metavar="FILE", help=default)
+    arguments: Arguments = {
+        "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
+        "-o": dict(
+            dest="path", metavar="FILE", help="report.html in the first folder unless given"
+        ),
+    }
     description = "One HTML page of runs and sweeps, with all it needs in it."
-    args = parse("report", description, words, folders, path)
+    args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
     print(f"wrote {page.write(args.folder, args.path)}")
@@ -217,15 +212,11 @@ def report(words: list[str]) -> int:
 
 
 def export(words: list[str]) -> int:
-    path = argument(
-        "-o",
-        dest="path",
-        metavar="PATH",
-        help="what to write: NAME.onnx, or a folder of weights and config.json by a name without "
-        "suffix; RUN/model.onnx unless given",
-    )
+    text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
+    text += "suffix; RUN/model.onnx unless given"
+    path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
     description = "A run's network for use elsewhere, with its classes and preprocessing."
-    args = parse("export", description, words, RUN, path, BEST)
+    args = parse("export", description, words, RUN | path | BEST)
     from diffstride.lab.inference import export as commands
 
     for line in commands.export(args.run, args.path, args.best):
@@ -234,22 +225,15 @@ def export(words: list[str]) -> int:
 
 
 def predict(words: list[str]) -> int:
-    args = parse(
-        "predict",
-        "Classify images or recordings.",
-        words,
-        argument(
-            "model", help="a run's folder, or a file or folder that `diffstride export` wrote"
-        ),
-        argument("files", nargs="+", help="images or audio files"),
-        argument("--top", type=int, default=1, metavar="K", help="tell of so many classes"),
-        argument(
-            "--resize",
-            action="store_true",
-            help="scale images of another size, and take their middle",
-        ),
-        argument("--best", action="store_true", help=f"{BEST_HELP}; for runs only"),
-    )
+    resize = "scale images of another size, and take their middle"
+    arguments: Arguments = {
+        "model": dict(help="a run's folder, or a file or folder that `diffstride export` wrote"),
+        "files": dict(nargs="+", help="images or audio files"),
+        "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
+        "--resize": dict(action="store_true", help=resize),
+        "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
+    }
+    args = parse("predict", "Classify images or recordings.", words, arguments)
     from diffstride.lab.inference import predict as commands
 
     predictions, errors = commands.predict(

@@ -26,8 +26,7 @@ from diffstride.lab.runs.config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import trained_run
 from diffstride.lab.training.recipes import RECIPES
-from tests.lab.training.test_audio import TINY as TINY_AUDIO
-from tests.lab.training.test_audio import pack, sound
+from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, sound
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +125,7 @@ def recordings(packed, folder):
 
 
 def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
-    packed = pack(tmp_path / "pack")
+    packed = audio_pack(tmp_path / "pack")
     assert main(["train", "audio", "--data.path", packed, *TINY_AUDIO, "--name", "a"]) == 0
     files = recordings(packed, tmp_path / "files")
     long = tmp_path / "files" / "long.wav"  # more windows than a batch
@@ -152,7 +151,7 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
 
 
 def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
-    packed = pack(tmp_path / "pack", pitch=3, family=3, alone=2)
+    packed = audio_pack(tmp_path / "pack", pitch=3, family=3, alone=2)
     # In another order than that of the alphabet, two of them with as many classes.
     tasks = [f"{name}={packed}:{name}" for name in ("pitch", "family", "alone")]
     words = [word for task in tasks for word in ("--data.task", task)]

@@ -1,7 +1,5 @@
 """From data to a run folder and back: training, resuming, evaluating."""
 
-import csv
-import io
 import json
 import os
 import subprocess
@@ -23,6 +21,7 @@ from diffstride.lab.training import runner
 from diffstride.lab.training.checkpoints import read_checkpoint
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
+from tests.lab.training.generated_data import image_pack, rows
 
 TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
 
@@ -31,31 +30,6 @@ TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
 def _there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-
-
-def parquet(folder, size=32, classes=3, number=24, channels=3):
-    """A pack of generated images, as the hub has them."""
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir()
-    generator = np.random.default_rng(0)
-    for split in ("train", "test"):
-        rows = []
-        for i in range(number):
-            pixels = generator.integers(0, 256, (size, size, channels), dtype=np.uint8)
-            file = io.BytesIO()
-            Image.fromarray(pixels.squeeze()).save(file, "png")
-            rows.append({"bytes": file.getvalue(), "path": f"{split}{i}.png"})
-        table = pyarrow.table({"image": rows, "label": [i % classes for i in range(number)]})
-        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
-    (folder / "classes.json").write_text(json.dumps([f"class {i}" for i in range(classes)]))
-    return str(folder)
-
-
-def rows(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def labels_in_test():
@@ -216,7 +190,7 @@ def test_a_run_whose_checkpoints_are_code_is_refused(tmp_path, capsys):
     ],
 )
 def test_wrong_labels_end_the_command(classes, labels, message, tmp_path, capsys):
-    path = parquet(tmp_path / "pack", classes=labels)
+    path = image_pack(tmp_path / "pack", classes=labels)
     (tmp_path / "pack" / "classes.json").write_text(json.dumps([str(i) for i in range(classes)]))
     assert main(["train", "cifar10", "--data.path", path]) == 1
     error = capsys.readouterr().err
@@ -239,7 +213,7 @@ def test_low_precision_trains_with_strides_at_full_precision():
 def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     size = 64 if recipe == "imagenet" else 32
     channels = 1 if "mnist" in recipe else 3
-    path = parquet(tmp_path / "pack", size=size, channels=channels, number=16)
+    path = image_pack(tmp_path / "pack", size=size, channels=channels, number=16)
     options = ["--data.path", path, "--model.width", "0.0625", "--data.batch_size", "8"]
     options += ["--trainer.epochs", "1", "--name", "toy"]
     if RECIPES[recipe].config.data.image_size:
@@ -347,13 +321,13 @@ def test_settings_that_can_not_work_leave_no_run_behind(words, capsys):
 
 
 def test_a_run_whose_data_changed_is_not_continued(tmp_path, capsys):
-    path = parquet(tmp_path / "pack", number=12)
+    path = image_pack(tmp_path / "pack", number=12)
     options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
     assert main(["train", "fashion_mnist", *options]) == 0
     for file in (tmp_path / "pack").iterdir():
         file.unlink()
     (tmp_path / "pack").rmdir()
-    parquet(tmp_path / "pack", number=18)
+    image_pack(tmp_path / "pack", number=18)
     assert main(["resume", "runs/a"]) == 1
     assert "was trained on other data: train was 12 and is 18 now" in capsys.readouterr().err
 
@@ -472,15 +446,15 @@ def test_a_run_without_strides_and_one_from_a_config():
 
 
 def test_other_images_can_be_evaluated(tmp_path, capsys):
-    path = parquet(tmp_path / "pack", number=12)
+    path = image_pack(tmp_path / "pack", number=12)
     options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
     assert main(["train", "fashion_mnist", *options]) == 0
-    other = parquet(tmp_path / "other", number=6)
+    other = image_pack(tmp_path / "other", number=6)
     assert main(["evaluate", "runs/a", "--data.path", other]) == 0
     assert "test top5  1.0000" in capsys.readouterr().out
-    grey = parquet(tmp_path / "grey", number=6, channels=1)
+    grey = image_pack(tmp_path / "grey", number=6, channels=1)
     assert main(["evaluate", "runs/a", "--data.path", grey]) == 1
     assert "has images of 1 channels, and the run was trained on 3" in capsys.readouterr().err
-    wrong = parquet(tmp_path / "wrong", number=6, classes=2)
+    wrong = image_pack(tmp_path / "wrong", number=6, classes=2)
     assert main(["evaluate", "runs/a", "--data.path", wrong]) == 1
     assert "must have the classes" in capsys.readouterr().err

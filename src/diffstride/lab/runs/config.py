@@ -20,12 +20,7 @@ def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
 
 
 ModelName: TypeAlias = Literal[
-    "resnet18",
-    "preact_resnet18",
-    "preact_resnet56",
-    "densenet121",
-    "efficientnet_b0",
-    "audio_cnn",
+    "resnet18", "preact_resnet18", "preact_resnet56", "densenet121", "efficientnet_b0", "audio_cnn"
 ]
 Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
 

@@ -130,7 +130,9 @@ class Run:
         it, and a run that was killed between the two has an epoch to repeat.
         """
         files = self.checkpoint_files()
-        return self.epochs_done >= epochs and (not files or files[0] >= self.checkpoint_file(epochs))
+        return self.epochs_done >= epochs and (
+            not files or files[0] >= self.checkpoint_file(epochs)
+        )
 
     def checkpoint_files(self) -> list[Path]:
         """Return the checkpoints of epochs, the newest first."""

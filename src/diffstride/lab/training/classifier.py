@@ -6,6 +6,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
 from diffstride.analysis.budget import fit_budget
@@ -13,11 +14,7 @@ from diffstride.analysis.parameter_groups import parameter_groups
 from diffstride.analysis.penalty import stride_penalty
 from diffstride.lab.runs.config import Config
 
-OPTIMISERS: dict[str, Any] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-}
+OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 
 
 class Classifier(LightningModule):
@@ -31,9 +28,6 @@ class Classifier(LightningModule):
         self.sums: dict[tuple[str, str], Tensor] = {}
         """By split and task: the sums of loss, right answers and top-5 answers; examples."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x)  # type: ignore[no-any-return]
-
     def on_train_epoch_start(self) -> None:
         # What is random besides batches, dropout for one, follows from seed and epoch as well: a
         # run that is continued at an epoch needs no more than their numbers.
@@ -45,7 +39,7 @@ class Classifier(LightningModule):
         share = None
         if self.config.data.mixup > 0:
             images, share = self._mixed(images)
-        scores = self(images)
+        scores = self.model(images)
         loss = self._loss(scores, labels)
         if share is not None:
             loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
@@ -83,7 +77,7 @@ class Classifier(LightningModule):
 
     def validation_step(self, batch: Any, step: int) -> None:
         images, labels = batch
-        scores = self(images)
+        scores = self.model(images)
         loss = F.cross_entropy(scores, labels, reduction="sum")
         self.count("test", loss, scores, labels)
 
@@ -150,10 +144,7 @@ class Classifier(LightningModule):
             if optim.schedule == "onecycle"
             else LambdaLR(optimiser, factor)
         )
-        return {
-            "optimizer": optimiser,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def wide(device: torch.device) -> torch.dtype:

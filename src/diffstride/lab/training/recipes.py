@@ -25,6 +25,11 @@ def vary(config: Config, **sections: Mapping[str, Any]) -> Config:
     return replace(config, **changed)
 
 
+def recipe(summary: str, config: Config, **sections: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with a config, varied."""
+    return Recipe(summary, vary(config, **sections))
+
+
 # Section 3.2 of the paper.
 CIFAR = vary(
     Config(),
@@ -44,88 +49,80 @@ AUDIO = vary(
 )
 
 RECIPES = {
-    "digits": Recipe(
+    "digits": recipe(
         "handwritten digits that come with scikit-learn, in a minute",
-        vary(
-            Config(),
-            model=dict(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
-            data=dict(batch_size=64, crop_padding=3),
-            optim=dict(
-                name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"
-            ),
-            trainer=dict(epochs=12),
-        ),
+        Config(),
+        model=dict(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
+        data=dict(batch_size=64, crop_padding=3),
+        optim=dict(name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"),
+        trainer=dict(epochs=12),
     ),
-    "fashion_mnist": Recipe(
+    "fashion_mnist": recipe(
         "Fashion-MNIST with the paper's settings for CIFAR",
-        vary(CIFAR, data=dict(path="zalando-datasets/fashion_mnist")),
+        CIFAR,
+        data=dict(path="zalando-datasets/fashion_mnist"),
     ),
-    "cifar10": Recipe("CIFAR-10 as in the paper: ResNet-18, 400 epochs", CIFAR10),
-    "cifar100": Recipe(
+    "cifar10": recipe("CIFAR-10 as in the paper: ResNet-18, 400 epochs", CIFAR10),
+    "cifar100": recipe(
         "CIFAR-100 as in the paper: ResNet-18, 400 epochs",
-        vary(CIFAR, data=dict(path="uoft-cs/cifar100")),
+        CIFAR,
+        data=dict(path="uoft-cs/cifar100"),
     ),
-    "cifar10_released": Recipe(
+    "cifar10_released": recipe(
         "CIFAR-10 as in the authors' release: pre-activation, mixup, label smoothing",
-        vary(
-            CIFAR10,
-            model=dict(name="preact_resnet18"),
-            data=dict(batch_size=128, mixup=0.2),
-            # Its boundaries are 18,000 and 32,000 steps, of the 390 in each of 400 epochs.
-            optim=dict(
-                milestones=(18_000 / 390 / 400, 32_000 / 390 / 400),
-                weight_decay=5e-4,
-                label_smoothing=0.2,
-                warmup_steps=400,
-            ),
+        CIFAR10,
+        model=dict(name="preact_resnet18"),
+        data=dict(batch_size=128, mixup=0.2),
+        # Its boundaries are 18,000 and 32,000 steps, of the 390 in each of 400 epochs.
+        optim=dict(
+            milestones=(18_000 / 390 / 400, 32_000 / 390 / 400),
+            weight_decay=5e-4,
+            label_smoothing=0.2,
+            warmup_steps=400,
         ),
     ),
-    "cifar10_densenet": Recipe(
+    "cifar10_densenet": recipe(
         "CIFAR-10 with DenseNet-121, two strides (paper, appendix)",
-        vary(CIFAR10, model=dict(name="densenet121")),
+        CIFAR10,
+        model=dict(name="densenet121"),
     ),
-    "cifar10_efficientnet": Recipe(
+    "cifar10_efficientnet": recipe(
         "CIFAR-10 at 128×128 with EfficientNet-B0, seven strides (paper, appendix)",
-        vary(
-            CIFAR10,
-            model=dict(name="efficientnet_b0", stem="imagenet"),
-            data=dict(image_size=128, crop_padding=16),
-        ),
+        CIFAR10,
+        model=dict(name="efficientnet_b0", stem="imagenet"),
+        data=dict(image_size=128, crop_padding=16),
     ),
-    "imagenet": Recipe(
+    "imagenet": recipe(
         "ImageNet as in the paper: ResNet-18 with four strides, 90 epochs",
-        vary(
-            CIFAR,
-            model=dict(stem="imagenet", strides=(1.0, 2.0, 2.0, 2.0)),
-            data=dict(
-                path="ILSVRC/imagenet-1k", image_size=224, inception_crop=True, crop_padding=0
-            ),
-            optim=dict(weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)),
-            trainer=dict(epochs=90),
-        ),
+        CIFAR,
+        model=dict(stem="imagenet", strides=(1.0, 2.0, 2.0, 2.0)),
+        data=dict(path="ILSVRC/imagenet-1k", image_size=224, inception_crop=True, crop_padding=0),
+        optim=dict(weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)),
+        trainer=dict(epochs=90),
     ),
-    "audio_scenes": Recipe(
+    "audio_scenes": recipe(
         "TUT Urban Acoustic Scenes 2018, 10 kinds of places, as in the paper",
-        vary(AUDIO, data=dict(layout="urban_scenes")),
+        AUDIO,
+        data=dict(layout="urban_scenes"),
     ),
-    "audio_birds": Recipe(
-        "DCASE 2018 bird audio detection, as in the paper",
-        vary(AUDIO, data=dict(layout="birds")),
+    "audio_birds": recipe(
+        "DCASE 2018 bird audio detection, as in the paper", AUDIO, data=dict(layout="birds")
     ),
-    "audio_instruments": Recipe(
+    "audio_instruments": recipe(
         "NSynth, 11 families of instruments, as in the paper",
-        vary(AUDIO, data=dict(layout="nsynth", label="instrument_family")),
+        AUDIO,
+        data=dict(layout="nsynth", label="instrument_family"),
     ),
-    "audio_pitch": Recipe(
-        "NSynth, 128 pitches, as in the paper",
-        vary(AUDIO, data=dict(layout="nsynth", label="pitch")),
+    "audio_pitch": recipe(
+        "NSynth, 128 pitches, as in the paper", AUDIO, data=dict(layout="nsynth", label="pitch")
     ),
-    "audio_commands": Recipe(
+    "audio_commands": recipe(
         "Speech Commands v0.02, 35 words, as in the paper",
-        vary(AUDIO, data=dict(layout="speech_commands")),
+        AUDIO,
+        data=dict(layout="speech_commands"),
     ),
-    "audio": Recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
-    "audio_multitask": Recipe(
+    "audio": recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
+    "audio_multitask": recipe(
         "one network for several tasks, as in the paper: --data.task NAME=PATH[:LABEL] for each",
         AUDIO,
     ),

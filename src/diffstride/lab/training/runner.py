@@ -18,13 +18,7 @@ from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.callbacks import (
-    Checkpoints,
-    Metrics,
-    Progress,
-    StrideMonitor,
-    diverged,
-)
+from diffstride.lab.training import callbacks
 from diffstride.lab.training.checkpoints import SealedCheckpoints, newest_checkpoint
 from diffstride.lab.training.environment import describe_environment
 from diffstride.lab.training.example_inputs import choose_examples
@@ -44,7 +38,8 @@ def train(config: Config, recipe: str, conclude: Conclude | None = None) -> Run:
     """
     config.check()
     run = Run.of(config, recipe)
-    with _locked(run) as is_first:
+    is_first = is_first_process()
+    with locked(run.folder) if is_first else nullcontext():
         with _nothing_left(run) if is_first else nullcontext():
             if is_first:
                 run.check_new()
@@ -67,7 +62,8 @@ def resume(folder: str | Path, conclude: Conclude | None = None) -> Run:
         ValueError: if another process trains it, or it can't be continued.
     """
     run = Run.open(folder)
-    with _locked(run) as is_first:
+    is_first = is_first_process()
+    with locked(run.folder) if is_first else nullcontext():
         config, facts = run.config, run.data
         checkpoint, _ = newest_checkpoint(run)
         prepared = prepare(config, facts)
@@ -88,17 +84,6 @@ def is_first_process() -> bool:
     """Return whether this is the process that writes and prints."""
     names = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
     return all(int(os.environ.get(name, 0)) == 0 for name in names)
-
-
-@contextmanager
-def _locked(run: Run) -> Iterator[bool]:
-    """Keep other processes from writing a run, but for those that share its training.
-
-    Yields whether this is the first process.
-    """
-    is_first = is_first_process()
-    with locked(run.folder) if is_first else nullcontext():
-        yield is_first
 
 
 @contextmanager
@@ -130,8 +115,8 @@ def _quiet() -> Iterator[None]:
 
 @_quiet()
 def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
-    monitor = StrideMonitor(tuple(prepared.facts["size"]), run.strides_file)
-    metrics = Metrics(run, monitor)
+    monitor = callbacks.StrideMonitor(tuple(prepared.facts["size"]), run.strides_file)
+    metrics = callbacks.Metrics(run, monitor)
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -139,7 +124,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[monitor, metrics, Checkpoints(run, metrics), Progress()],
+        callbacks=[monitor, metrics, callbacks.Checkpoints(run, metrics), callbacks.Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
@@ -168,4 +153,4 @@ def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None = None) -
         # Strides that are no numbers any more fail in many ways.
         if all(bool(x.isfinite().all()) for x in prepared.module.parameters()):
             raise
-        raise diverged("weights or strides became infinite", trainer) from error
+        raise callbacks.diverged("weights or strides became infinite", trainer) from error
