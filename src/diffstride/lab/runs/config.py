@@ -34,9 +34,9 @@ class ModelConfig:
     downsampling: Kind = "diffstride"
     """What every site downsamples with."""
     strides: tuple[float, ...] | None = None
-    """One a site, or one a site and axis; initial ones where they are learned."""
+    """One for each site, or for each site and axis; where they are learned, the initial ones."""
     smoothness: float = limited(4.0, least=0)
-    """R, over how many frequencies the window of a learnable stride falls."""
+    """R: over how many frequencies the window of a learnable stride falls."""
     convention: Literal["paper", "symmetric"] = "paper"
     """Whether the window of the last axis is one frequency wider, as in the paper. Learnable
     strides need smoothness 2 or more with "paper", 1 or more with "symmetric"."""
@@ -60,27 +60,27 @@ class DataConfig:
     label: str | None = None
     """The column of labels, where there are several."""
     layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
-    """Of audio: the dataset whose official folders path has, found out unless given."""
+    """For audio: the dataset whose official folders are in path; recognised unless given."""
     task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Of audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
+    """For audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
     cache: str = "~/.cache/diffstride"
-    """Of audio: the folder that decoded recordings are kept in."""
+    """For audio: the folder in which decoded recordings are kept."""
     # Larger batches, images or shifts would fill the memory of any machine before the first step.
     batch_size: int = limited(256, least=1, most=2**16)
-    """Examples a step, over all processes and tasks."""
+    """Examples in a step, over all processes and tasks."""
     image_size: int | None = limited(None, least=1, most=2**13)
-    """The side that images are brought to; as they are unless given."""
+    """The side to which images are scaled; they stay as they are unless given."""
     crop_padding: int = limited(0, least=0, most=2**10)
-    """By how many pixels an image is shifted at most, at random."""
+    """The most pixels by which an image is shifted at random."""
     flip: bool = False
     """Whether images are mirrored at random."""
     inception_crop: bool = False
-    """Whether a random part, 8 % to 100 %, of each image is brought to image_size.
+    """Whether a random part, 8 % to 100 %, of each image is scaled to image_size.
     Images are then decoded anew every time instead of held in memory, in colour."""
     mixup: float = limited(0.0, least=0)
     """The parameter of mixup, its alpha; 0 for none."""
     limit: int | None = limited(None, least=1)
-    """How many training examples are used at most; all unless given."""
+    """The most training examples that are used; all unless given."""
     skip_corrupt: bool = False
     """Whether files that can't be read are left out and counted, instead of an error.
     With inception_crop, all images are tried before training."""
@@ -95,17 +95,17 @@ class OptimConfig:
     lr: float = limited(0.1, least=0)
     """The learning rate."""
     momentum: float = limited(0.9, least=0)
-    """Of SGD."""
+    """The momentum of SGD."""
     weight_decay: float = limited(5e-3, least=0)
-    """Of weights; strides, biases and normalisations have none."""
+    """The decay of weights; strides, biases and normalisations have none."""
     stride_lr: float | None = limited(None, least=0)
     """The learning rate of strides; lr unless given. Short runs need more than that."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
-    """Of schedule "steps": when the rate becomes a tenth, as parts of the run: 0.5 is half way."""
+    """For schedule "steps": when the rate becomes a tenth, as parts of the run: 0.5 is half way."""
     warmup_steps: int = limited(0, least=0)
-    """Of schedule "steps": for so many steps at first, the rate is a tenth."""
+    """For schedule "steps": for so many steps at first, the rate is a tenth."""
     label_smoothing: float = limited(0.0, least=0, most=1)
     """How much of the target is spread over all classes."""
 
@@ -117,7 +117,7 @@ class TrainerConfig:
     epochs: int = limited(400, least=1)
     """Passes over the training data."""
     steps: int | None = limited(None, least=1)
-    """Of audio: the batches of an epoch; as many as there are data for unless given."""
+    """For audio: the batches of an epoch; as many as there are data for unless given."""
     accelerator: str = "auto"
     """As for Lightning: "cpu", "gpu", "mps" or "auto"."""
     devices: int = limited(1, least=1)
@@ -127,7 +127,7 @@ class TrainerConfig:
     strategy: str = "auto"
     """As for Lightning: "ddp", "fsdp" or "auto"."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Of activations; strides and spectra stay at full precision."""
+    """The precision of activations; strides and spectra stay at full precision."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,11 @@ class Config:
     """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
     it does not cost more."""
     seed: int = limited(0, least=0, most=2**32 - 1)
-    """Of weights, batches and augmentation."""
+    """The seed of weights, batches and augmentation."""
     name: str | None = None
     """The folder of the run in out; recipe, downsampling and seed unless given."""
     out: str = "runs"
-    """Where the folder of the run is made."""
+    """The folder in which the folder of the run is."""
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""

@@ -12,9 +12,16 @@ from typing import Any
 
 from diffstride.files import write
 
-INTEGERS = ("epoch", "step", "axis", "input_size", "output_size")
-COLUMN_TYPES: dict[str, type] = {"layer": str, **dict.fromkeys(INTEGERS, int)}
-"""What a column of a table holds; all others hold numbers that need not be whole."""
+STRIDE_COLUMNS: dict[str, type] = {
+    "epoch": int,
+    "step": int,
+    "layer": str,
+    "axis": int,
+    "stride": float,
+    "input_size": int,
+    "output_size": int,
+}
+"""What the columns of strides.csv hold. Other tables share some; all their others hold numbers."""
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 LONGEST_YAML = 1_000_000
@@ -159,7 +166,7 @@ def _text(path: Path) -> str:
 
 def _check_cell(cell: str, column: str, where: str) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
-    kind = COLUMN_TYPES.get(column, float)
+    kind = STRIDE_COLUMNS.get(column, float)
     try:
         if not cell:
             raise ValueError("nothing")

@@ -14,7 +14,7 @@ from torch import nn
 from diffstride.analysis.cost import cost
 from diffstride.analysis.penalty import stride_penalty
 from diffstride.files import write
-from diffstride.lab.runs.documents import write_rows
+from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.layers import DiffStrideNd
 
@@ -59,20 +59,11 @@ class StrideMonitor(Callback):
                 sizes[use.name] = (use.input_size, use.output_size)
         metrics = dict(self.totals)
         for name, layer in learnable_layers(network):
-            size_in, size_out = sizes.get(name, ((), ()))
             for axis, stride in enumerate(layer.strides):
                 metrics[f"strides/{name}/{axis}"] = stride
-                self.rows.append(
-                    {
-                        "epoch": epoch,
-                        "step": trainer.global_step,
-                        "layer": name,
-                        "axis": axis,
-                        "stride": stride,
-                        "input_size": size_in[axis] if size_in else "",
-                        "output_size": size_out[axis] if size_out else "",
-                    }
-                )
+                in_and_out = [size[axis] for size in sizes[name]] if name in sizes else ["", ""]
+                cells = (epoch, trainer.global_step, name, axis, stride, *in_and_out)
+                self.rows.append(dict(zip(STRIDE_COLUMNS, cells, strict=True)))
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
         self._write(trainer)
@@ -119,7 +110,7 @@ class Metrics(Callback):
         epoch = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({**epoch, "lr": rate, **means, **self.monitor.totals})
-        # Apart from metrics, which are the same whenever the same is trained.
+        # Apart from metrics, which are the same in every run of the same config.
         self.times.append({**epoch, "seconds": round(time.monotonic() - self.began, 3)})
         for logger in trainer.loggers:
             logger.log_metrics(means, step=trainer.global_step)
