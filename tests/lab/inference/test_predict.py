@@ -308,7 +308,8 @@ def unreadable(path):
 
 
 def without_checkpoint(folder):
-    run = Run.create(RECIPES["digits"].config, "digits", {})
+    run = Run.of(RECIPES["digits"].config, "digits")
+    run.create(RECIPES["digits"].config, {}, {})
     facts = {"size": [1, 32, 32], "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     (run.folder / "data.json").write_text(json.dumps(facts))
     shutil.move(run.folder, folder)
