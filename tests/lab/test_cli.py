@@ -86,10 +86,12 @@ def test_without_extras_a_command_names_the_one_it_needs(name):
 
 
 def test_every_module_of_every_extra_is_known():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {"pillow": "PIL", "scikit-learn": "sklearn", "pyyaml": "yaml"}
     for extra, modules in EXTRAS.items():
-        packages = [re.match(r"[\w-]+", line).group() for line in told[extra]]
+        packages = [
+            re.match(r"[\w-]+", line).group() for line in project["optional-dependencies"][extra]
+        ]
         found = {names.get(package, package) for package in packages} - {"diffstride"}
         assert found == set(modules), extra
 
@@ -181,11 +183,11 @@ STARTED = """
 import signal, sys
 from diffstride import __main__
 from diffstride.lab import interruption
-watch = interruption.watch
-def told():
-    watch()
+catch_signals = interruption.catch_signals
+def say_so():
+    catch_signals()
     print("watching", flush=True)
-interruption.watch = told
+interruption.catch_signals = say_so
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where tests run with &
 MERCY = sys.argv[-1]
 sys.argv = ["diffstride", "train", "digits"]

@@ -3,11 +3,17 @@
 import argparse
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import diffstride
 from diffstride.lab import extras, interruption
+from diffstride.text import aligned
+
+Arguments = dict[str, dict[str, Any]]
+"""Names of arguments, with the options that argparse has for each."""
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -27,36 +33,23 @@ RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
 `diffstride --version` tells the version.
 """
 
-BEST = "of the epoch that was best on the test data, instead of the last"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. 0 if it succeeded, 1 if it failed, 2 if it could not be understood."""
+    """Run a command. Returns 0 if it succeeded, 1 if it failed, 2 if it was not understood."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    commands: dict[str, Callable[[list[str]], int]] = {
-        "train": train,
-        "resume": resume,
-        "evaluate": evaluate,
-        "strides": strides,
-        "table": table,
-        "sweep": sweep,
-        "report": report,
-        "export": export,
-        "predict": predict,
-    }
     if not words or words[0] in ("-h", "--help"):
         print(DESCRIPTION, end="")
         return 0 if words else 2
     if words[0] == "--version":
         print(f"diffstride {diffstride.__version__}")
         return 0
-    if words[0] not in commands:
-        print(f"diffstride: no command {words[0]!r}: {', '.join(commands)}", file=sys.stderr)
+    if words[0] not in COMMANDS:
+        print(f"diffstride: no command {words[0]!r}: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return commands[words[0]](words[1:])
+        return COMMANDS[words[0]](words[1:])
     except KeyboardInterrupt:
         return interruption.say(words)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -73,85 +66,80 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+BEST_HELP = "of the epoch that was best on the test data, instead of the last"
+RUN: Arguments = {"run": dict(help="the folder of the run")}
+BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
+
+
+def parse(command: str, description: str, words: list[str], arguments: Arguments) -> Namespace:
+    """Return what the words behind a command say; ends Python if they can't be understood."""
+    parser = ArgumentParser(f"diffstride {command}", description=description)
+    for name, options in arguments.items():
+        parser.add_argument(name, **options)
+    return parser.parse_args(words)
+
+
 def train(words: list[str]) -> int:
     from diffstride.lab.training import recipes
     from diffstride.lab.training.recipes import RECIPES
 
-    if words and words[0] == "--list":
-        width = max(map(len, RECIPES))
-        for name, listed in RECIPES.items():
-            print(f"{name:{width}}  {listed.summary}")
+    name = words[0] if words else ""
+    if name == "--list":
+        print("\n".join(aligned([(name, recipe.summary) for name, recipe in RECIPES.items()])))
         return 0
-    if not words or words[0].startswith("-"):
-        help_wanted = bool(words) and words[0] in ("-h", "--help")
+    if not name or name.startswith("-"):
+        wants_help = name in ("-h", "--help")
         text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of\n  "
-        out = sys.stdout if help_wanted else sys.stderr
-        print(text + "\n  ".join(RECIPES), file=out)
-        return 0 if help_wanted else 2
-    found = recipes.find(words[0])
-    if found is None:
+        print(text + "\n  ".join(RECIPES), file=sys.stdout if wants_help else sys.stderr)
+        return 0 if wants_help else 2
+    named_config = recipes.find(name)
+    if named_config is None:
         known = ", ".join(RECIPES)
-        message = f"no recipe {words[0]!r}, nor such a file: it is a config.yaml or one of {known}"
+        message = f"no recipe {name!r}, nor such a file: it is a config.yaml or one of {known}"
         print(f"diffstride train: {message}", file=sys.stderr)
         return 2
-    recipe, config = found
-    config = recipes.override(config, words[1:], f"diffstride train {words[0]}")
-    recipes.check_place(config, words[0], words[1:])
-    from diffstride.lab.training import train as commands
+    recipe, config = named_config
+    config = recipes.override(config, words[1:], f"diffstride train {name}")
+    recipes.check_place(config, name, words[1:])
+    from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
-    commands.train(config, recipe, _conclude)
+    runner.train(config, recipe, _conclude)
     return 0
 
 
 def resume(words: list[str]) -> int:
-    parser = argparse.ArgumentParser("diffstride resume", description="Continue a run.")
-    parser.add_argument("run", help="the folder of the run")
-    args = parser.parse_args(words)
-    from diffstride.lab.training import train as commands
+    args = parse("resume", "Continue a run.", words, RUN)
+    from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
-    commands.resume(args.run, _conclude)
+    runner.resume(args.run, _conclude)
     return 0
 
 
 def evaluate(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "diffstride evaluate", description="Loss and accuracy of a run's network on test data."
-    )
-    parser.add_argument("run", help="the folder of the run")
-    parser.add_argument("--data.path", dest="path", help="other data, of the same classes")
-    parser.add_argument("--best", action="store_true", help=BEST)
-    args = parser.parse_args(words)
-    from diffstride.lab.training import train as commands
+    data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
+    description = "Loss and accuracy of a run's network on test data."
+    args = parse("evaluate", description, words, RUN | data | BEST)
+    from diffstride.lab.training import trained_run
 
-    for name, value in commands.evaluate(args.run, args.path, args.best).items():
+    for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
         print(f"{name.replace('_', ' ')}  {value:.4f}")
     return 0
 
 
 def strides(words: list[str]) -> int:
-    parser = argparse.ArgumentParser("diffstride strides", description="What a run learned.")
-    parser.add_argument("run", help="the folder of the run")
-    parser.add_argument("--best", action="store_true", help=BEST)
-    args = parser.parse_args(words)
-    from diffstride.lab.training import train as commands
+    args = parse("strides", "What a run learned.", words, RUN | BEST)
+    from diffstride.lab.training import trained_run
 
-    print(commands.table(args.run, args.best))
+    print(trained_run.learned_strides(args.run, args.best))
     return 0
 
 
 def table(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "diffstride table", description="Runs side by side, or the table of a sweep."
-    )
-    parser.add_argument(
-        "run",
-        nargs="+",
-        help="the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
-        "written too",
-    )
-    args = parser.parse_args(words)
+    text = "the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
+    folders: Arguments = {"run": dict(nargs="+", help=text + "written too")}
+    args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
     from diffstride.lab.reports.run_table import compare
     from diffstride.lab.reports.sweep_table import write_tables
 
@@ -167,7 +155,7 @@ def sweep(words: list[str]) -> int:
     from diffstride.lab.sweeps import engines
     from diffstride.lab.sweeps import sweep as commands
 
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         "diffstride sweep",
         usage="diffstride sweep TABLE [options]",
         description=commands.DESCRIPTION,
@@ -184,13 +172,10 @@ def sweep(words: list[str]) -> int:
     add("--engine", choices=("local", "ray"), default="local", help="local unless given")
     add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
     add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
-    add(
-        "--dry_run",
-        action="store_true",
-        help="say which runs there are, how far, and what all take",
-    )
-    args, others = parser.parse_known_args(words)
-    plan = commands.plan_sweep(args.table, args.scale, args.seeds, others)
+    dry_run = "say which runs there are, how far, and what all take"
+    add("--dry_run", action="store_true", help=dry_run)
+    args, run_options = parser.parse_known_args(words)
+    plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
         for name, state in commands.states(plan, out).items():
@@ -213,15 +198,14 @@ def sweep(words: list[str]) -> int:
 
 
 def report(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "diffstride report",
-        description="One HTML page of runs and sweeps, with all it needs in it.",
-    )
-    parser.add_argument("folder", nargs="+", help="of a run, of a sweep, or with some in it")
-    parser.add_argument(
-        "-o", dest="path", metavar="FILE", help="report.html in the first folder unless given"
-    )
-    args = parser.parse_args(words)
+    arguments: Arguments = {
+        "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
+        "-o": dict(
+            dest="path", metavar="FILE", help="report.html in the first folder unless given"
+        ),
+    }
+    description = "One HTML page of runs and sweeps, with all it needs in it."
+    args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
     print(f"wrote {page.write(args.folder, args.path)}")
@@ -229,20 +213,11 @@ def report(words: list[str]) -> int:
 
 
 def export(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "diffstride export",
-        description="A run's network for use elsewhere, with its classes and preprocessing.",
-    )
-    parser.add_argument("run", help="the folder of the run")
-    parser.add_argument(
-        "-o",
-        dest="path",
-        metavar="PATH",
-        help="what to write: NAME.onnx, or a folder of weights and config.json by a name without "
-        "suffix; RUN/model.onnx unless given",
-    )
-    parser.add_argument("--best", action="store_true", help=BEST)
-    args = parser.parse_args(words)
+    text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
+    text += "suffix; RUN/model.onnx unless given"
+    path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
+    description = "A run's network for use elsewhere, with its classes and preprocessing."
+    args = parse("export", description, words, RUN | path | BEST)
     from diffstride.lab.inference import export as commands
 
     for line in commands.export_run(args.run, args.path, args.best):
@@ -251,19 +226,15 @@ def export(words: list[str]) -> int:
 
 
 def predict(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "diffstride predict", description="Classify images or recordings."
-    )
-    parser.add_argument(
-        "model", help="a run's folder, or a file or folder that `diffstride export` wrote"
-    )
-    parser.add_argument("files", nargs="+", help="images or audio files")
-    parser.add_argument("--top", type=int, default=1, metavar="K", help="tell of so many classes")
-    parser.add_argument(
-        "--resize", action="store_true", help="scale images of another size, and take their middle"
-    )
-    parser.add_argument("--best", action="store_true", help=f"{BEST}; for runs only")
-    args = parser.parse_args(words)
+    resize = "scale images of another size, and take their middle"
+    arguments: Arguments = {
+        "model": dict(help="a run's folder, or a file or folder that `diffstride export` wrote"),
+        "files": dict(nargs="+", help="images or audio files"),
+        "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
+        "--resize": dict(action="store_true", help=resize),
+        "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
+    }
+    args = parse("predict", "Classify images or recordings.", words, arguments)
     from diffstride.lab.inference import predict as commands
 
     predictions, errors = commands.predict_files(
@@ -277,14 +248,20 @@ def predict(words: list[str]) -> int:
 
 
 def _conclude(folder: Path) -> None:
-    """What a run ends with: accuracy, strides, and where it is."""
+    """Print what a run ends with: accuracy, strides, and where it is."""
     from diffstride.lab.reports import page, stride_figure
-    from diffstride.lab.training import train as commands
+    from diffstride.lab.training import trained_run
 
-    for text in commands.summary(folder):
+    for text in trained_run.summary(folder):
         print(text)
     figure = stride_figure.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    function.__name__: function
+    for function in (train, resume, evaluate, strides, table, sweep, report, export, predict)
+}
 
 
 if __name__ == "__main__":

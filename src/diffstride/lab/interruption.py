@@ -2,13 +2,14 @@
 
 It is imported first, and so imports next to nothing. While libraries are loaded, a command ends at
 once: an exception in the middle of that is swallowed, or ends Python without a word. What trains
-asks for the exception, to give back its lock and to stop processes of its own.
+asks for the exception, to give back its lock and to stop the processes it has started.
 """
 
 import os
 import signal
 import sys
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 MERCY = 30
 """Seconds that a command has to end after it was interrupted; files are whole at any moment."""
 
@@ -16,7 +17,7 @@ _received: list[int] = []
 _by_exception: list[bool] = []
 
 
-def watch() -> None:
+def catch_signals() -> None:
     """From now on, a signal stops the command, unless whoever started it has it ignored."""
 
     def stop(number: int, frame: object) -> None:
@@ -30,7 +31,7 @@ def watch() -> None:
         os.write(2, _sentence(sys.argv[1:]).encode())
         os._exit(1)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
 
@@ -40,8 +41,14 @@ def raise_from_now_on() -> None:
     _by_exception.append(True)
 
 
+def ignore_signals() -> None:
+    """From now on nothing is left to interrupt: all is written, and Python ends."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def received() -> bool:
-    """Whether a signal came; libraries may turn it into errors of their own."""
+    """Return whether a signal came; libraries may turn it into other errors."""
     return bool(_received)
 
 
@@ -52,12 +59,6 @@ def say(words: list[str]) -> int:
 
 
 def _sentence(words: list[str]) -> str:
-    trained = words[:1] in (["train"], ["resume"])
-    advice = ": diffstride resume RUN goes on from the last epoch" if trained else ""
+    resumable = words[:1] in (["train"], ["resume"])
+    advice = ": diffstride resume RUN goes on from the last epoch" if resumable else ""
     return f"\ninterrupted{advice}\n"
-
-
-def ignore() -> None:
-    """From now on nothing is left to interrupt: all is written, and Python ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)

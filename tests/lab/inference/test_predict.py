@@ -24,11 +24,10 @@ from diffstride.lab.inference import predict
 from diffstride.lab.inference import preprocessing as preparation
 from diffstride.lab.runs.config import DataConfig
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import train
+from diffstride.lab.training import trained_run
 from diffstride.lab.training.recipes import RECIPES
 from tests.lab.inference.tiny_onnx import tiny_onnx
-from tests.lab.training.test_audio import TINY as TINY_AUDIO
-from tests.lab.training.test_audio import pack, sound
+from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, sound
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +76,12 @@ def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
 ):
     found, errors = predict.predict_files(digits_run, pictures, top=10)
     assert not errors
-    known = train.evaluate(digits_run)["test_accuracy"]
+    known = trained_run.evaluate(digits_run)["test_accuracy"]
     assert 0.3 < known < 1  # it could be wrong, and right by chance is 0.1
     assert accuracy(found, lambda path: path.name[0]) == known
     assert all(sum(dict(p.classes).values()) == pytest.approx(1) for p in found)
     best = predict.predict_files(digits_run, pictures, best=True).predictions
-    known_best = train.evaluate(digits_run, best=True)["test_accuracy"]
+    known_best = trained_run.evaluate(digits_run, best=True)["test_accuracy"]
     assert accuracy(best, lambda path: path.name[0]) == known_best != known
 
     capsys.readouterr()
@@ -90,7 +89,10 @@ def test_images_are_classified_as_in_evaluation_by_run_file_and_folder(
     lines = capsys.readouterr().out.splitlines()
     file = digits_run / "model.onnx"
     assert lines[0] == f"{file}: {file.stat().st_size / 1e6:.2f} MB, checked with onnxruntime"
-    learned = [" × ".join(f"{s:.2f}" for s in row.strides) for row in train.table(digits_run).rows]
+    learned = [
+        " × ".join(f"{s:.2f}" for s in row.strides)
+        for row in trained_run.learned_strides(digits_run).rows
+    ]
     assert lines[1] == f"strides {', '.join(learned)}"
     props = {p.key: json.loads(p.value) for p in onnx.load(file).metadata_props}
     facts = Run.open(digits_run).data
@@ -124,14 +126,14 @@ def recordings(packed, folder):
 
 
 def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
-    packed = pack(tmp_path / "pack")
+    packed = audio_pack(tmp_path / "pack")
     assert main(["train", "audio", "--data.path", packed, *TINY_AUDIO, "--name", "a"]) == 0
     files = recordings(packed, tmp_path / "files")
     long = tmp_path / "files" / "long.wav"  # more windows than a batch
     long.write_bytes(sound(200.5))
     found, errors = predict.predict_files("runs/a", [*files, long], top=2)
     assert not errors
-    known = train.evaluate("runs/a")["test_accuracy"]
+    known = trained_run.evaluate("runs/a")["test_accuracy"]
     assert accuracy(found[:-1], lambda path: str(files[path]["label"])) == known
     assert main(["export", "runs/a", "-o", "shared"]) == 0
     same(predict.predict_files("shared", [*files, long], top=2).predictions, found)
@@ -150,7 +152,7 @@ def test_recordings_are_classified_as_in_evaluation(tmp_path, capsys):
 
 
 def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
-    packed = pack(tmp_path / "pack", pitch=3, family=3, alone=2)
+    packed = audio_pack(tmp_path / "pack", pitch=3, family=3, alone=2)
     # In another order than that of the alphabet, two of them with as many classes.
     tasks = [f"{name}={packed}:{name}" for name in ("pitch", "family", "alone")]
     words = [word for task in tasks for word in ("--data.task", task)]
@@ -159,7 +161,7 @@ def test_tasks_keep_their_scores_on_the_way_through_onnx(tmp_path, capsys):
     found, errors = predict.predict_files("runs/a", [*files], top=3)
     assert not errors
     assert [p.task for p in found[:3]] == ["pitch", "family", "alone"]
-    known = train.evaluate("runs/a")
+    known = trained_run.evaluate("runs/a")
     for name in ("pitch", "family", "alone"):
         own = [p for p in found if p.task == name]
         labels = accuracy(own, lambda path, name=name: str(files[path][name]))
@@ -288,7 +290,8 @@ def unreadable(path):
 
 
 def without_checkpoint(folder):
-    run = Run.create(RECIPES["digits"].config, "digits", {})
+    run = Run.of(RECIPES["digits"].config, "digits")
+    run.create(RECIPES["digits"].config, {}, {})
     facts = {"size": [1, 32, 32], "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     (run.folder / "data.json").write_text(json.dumps(facts))
     shutil.move(run.folder, folder)

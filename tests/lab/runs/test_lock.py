@@ -95,8 +95,8 @@ def test_a_process_that_has_the_number_of_another_is_another(tmp_path, how, caps
     folder = tmp_path / "run"
     folder.mkdir()
     before = {"host": platform.node(), "pid": os.getpid(), "start": "long ago"}
-    told = {**before, "since": "then", "command": "diffstride train digits"}
-    (folder / ".lock").write_text(json.dumps(told))
+    content = {**before, "since": "then", "command": "diffstride train digits"}
+    (folder / ".lock").write_text(json.dumps(content))
     with lock.locked(folder):
         pass
     assert "(since then: diffstride train digits), which is gone" in capsys.readouterr().err
@@ -105,7 +105,8 @@ def test_a_process_that_has_the_number_of_another_is_another(tmp_path, how, caps
 def test_without_locks_a_process_of_another_machine_is_left_alone(tmp_path, monkeypatch):
     with monkeypatch.context() as there:
         there.setattr(lock.platform, "node", lambda: "elsewhere")
-        content = lock._own()
+        with lock.locked(tmp_path / "there"):
+            content = (tmp_path / "there" / ".lock").read_text()
     monkeypatch.setattr(lock, "PATIENCE", 0.05)
     monkeypatch.setattr(lock, "fcntl", None)
     (tmp_path / ".lock").write_text(content)
@@ -116,7 +117,7 @@ def test_without_locks_a_process_of_another_machine_is_left_alone(tmp_path, monk
 
 
 def test_where_nobody_can_tell_whether_a_process_is_there_it_is(monkeypatch):
-    monkeypatch.setattr(lock, "_start", lambda pid: None)
+    monkeypatch.setattr(lock, "process_start", lambda pid: None)
     assert not lock.Holder(platform.node(), 1, None, "then", "").is_gone()
 
 

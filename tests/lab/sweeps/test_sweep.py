@@ -18,13 +18,14 @@ import pytest
 from diffstride.analysis.cost import cost
 from diffstride.lab.cli import main
 from diffstride.lab.runs import lock
-from diffstride.lab.runs.run_folder import Run, dump
+from diffstride.lab.runs.config_file import write_config
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines, grids, sweep
 from diffstride.lab.sweeps import paper_tables as tables
 from diffstride.lab.sweeps.forecast import forecast_line
 from diffstride.lab.sweeps.plan import as_words, flat
-from diffstride.lab.sweeps.progress import SweepProgress, epochs_done
-from diffstride.lab.training import prepare, recipes
+from diffstride.lab.sweeps.progress import SweepProgress
+from diffstride.lab.training import preparation, recipes
 
 TASKS = [word for name in tables.PAPER["tasks"] for word in ("--data.task", f"{name}=/data/{name}")]
 TOY = """
@@ -90,7 +91,7 @@ def test_what_a_table_takes_is_told_before():
     told = plan("cifar10", "paper", seeds=2)
     facts = {"classes": range(10), "size": (3, 32, 32)}
     once = sum(
-        cost(prepare.build(run.config.model, facts), facts["size"]).macs
+        cost(preparation.build_model(run.config.model, facts), facts["size"]).macs
         for run in told.runs
         if run.seed == 0
     )
@@ -157,7 +158,7 @@ def test_the_budget_is_what_the_network_in_the_first_column_costs(table, words, 
     budget = next(r for r in runs if (r.row, r.column) == (first.row, "budget"))
     classes = {"scenes": range(10)} if table == "audio" else range(10)
     facts = {"classes": classes, "size": size}
-    own = cost(prepare.build(first.config.model, facts), size).macs / 1e6
+    own = cost(preparation.build_model(first.config.model, facts), size).macs / 1e6
     assert budget.config.macs_budget == pytest.approx(own)
     assert budget.config.model == replace(
         first.config.model, downsampling="diffstride", smoothness=1.0, convention="symmetric"
@@ -239,7 +240,7 @@ def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
 def folder(path, config, epochs=None, accuracy=0.5):
     """A run as if it had been trained."""
     path.mkdir(parents=True, exist_ok=True)
-    (path / "config.yaml").write_text(dump(config))
+    write_config(path / "config.yaml", config)
     lines = [
         f"{i + 1},{accuracy}" for i in range(config.trainer.epochs if epochs is None else epochs)
     ]
@@ -564,7 +565,7 @@ def test_a_sweep_that_is_killed_half_way_goes_on_and_repeats_nothing(tmp_path, b
     process.wait()
     first, second = out / NAMES[0], out / NAMES[1]
     assert len(Run.open(first).checkpoint_files()) == 2
-    assert epochs_done(second) < 2
+    assert Run(second).epochs_done < 2
     times = [started(out, name) for name in NAMES]
     kept = {path: path.stat().st_mtime_ns for path in first.rglob("*") if path.is_file()}
     assert main(["sweep", "toy.toml", "--out", "out", "--jobs", "9"]) == 0

@@ -24,7 +24,7 @@ def command(folder, words, number, begun):
         with (folder / f"{number}.err").open("w") as sys.stderr:
             os.dup2(sys.stderr.fileno(), 2)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # also of tests with &
-            interruption.watch()
+            interruption.catch_signals()
             begun.set()
             code = run()
             sys.stdout.flush()
@@ -36,7 +36,7 @@ class Command:
     """A command that was started, with what it says."""
 
     def __init__(self, folder, *words):
-        ours = ["diffstride.lab.training.train", "diffstride.lab.reports.page", __name__]
+        ours = ["diffstride.lab.training.runner", "diffstride.lab.reports.page", __name__]
         CONTEXT.set_forkserver_preload([*ours, "sklearn.datasets"])
         self.folder, self.number = folder, next(NUMBERS)
         begun = CONTEXT.Event()

@@ -1,13 +1,9 @@
 """Recordings from files to accuracies, for one task and for several."""
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 import torch
 
 from diffstride.lab.cli import main
@@ -15,14 +11,10 @@ from diffstride.lab.data import recordings as audio
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.prepare import prepare
+from diffstride.lab.training.preparation import prepare
 from diffstride.lab.training.recipes import RECIPES
 from tests.audio_trees import TREES
-
-TINY = (
-    "--model.width 0.0625 --model.smoothness 2 --data.batch_size 8 --data.cache cache "
-    "--trainer.epochs 2 --trainer.steps 3 --optim.lr 1e-3 --optim.stride_lr 0.1"
-).split()
+from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, rows, sound
 
 
 @pytest.fixture(autouse=True)
@@ -31,43 +23,9 @@ def _there(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def sound(seconds=0.3, hertz=440.0, rate=16_000, channels=1, seed=0):
-    time = np.arange(round(seconds * rate)) / rate
-    noise = np.random.default_rng(seed).standard_normal(len(time))
-    wave = 0.3 * np.sin(2 * np.pi * hertz * time) + 0.02 * noise
-    file = io.BytesIO()
-    soundfile.write(file, np.stack([wave] * channels, 1), rate, format="WAV")
-    return file.getvalue()
-
-
-def pack(folder, **labels):
-    """Parquet files of tones, two or more columns of labels; lengths, rates and channels vary."""
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir()
-    labels = labels or {"label": 2}
-    for split, number in (("train", 12), ("test", 5)):
-        kinds = [(0.3, 8_000, 1), (1.0, 16_000, 2), (2.37, 44_100, 1), (1.4, 48_000, 2)]
-        rows = [
-            {"bytes": sound(s, 300 * (1 + i % 2), r, c, seed=i), "path": f"{split}{i}.wav"}
-            for i in range(number)
-            for s, r, c in [kinds[i % 4]]
-        ]
-        columns = {name: [i % n for i in range(number)] for name, n in labels.items()}
-        table = pyarrow.table({"audio": rows, **columns})
-        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
-    return str(folder)
-
-
-def rows(path):
-    with Path(path).open() as file:
-        return list(csv.DictReader(file))
-
-
 def test_one_task(tmp_path, capsys):
-    path = pack(tmp_path / "pack")
-    assert main(["train", "audio", "--data.path", path, *TINY, "--name", "a"]) == 0
+    path = audio_pack(tmp_path / "pack")
+    assert main(["train", "audio", "--data.path", path, *TINY_AUDIO, "--name", "a"]) == 0
     out = capsys.readouterr().out
     assert "cut-off" in out
     assert "blocks.5.4" in out
@@ -80,16 +38,16 @@ def test_one_task(tmp_path, capsys):
     assert main(["evaluate", "runs/a"]) == 0
     last = float(rows("runs/a/metrics.csv")[-1]["test_accuracy"])
     assert f"test accuracy  {last:.4f}" in capsys.readouterr().out
-    other = pack(tmp_path / "other")
+    other = audio_pack(tmp_path / "other")
     assert main(["evaluate", "runs/a", "--data.path", other]) == 0
-    assert main(["evaluate", "runs/a", "--data.path", pack(tmp_path / "three", label=3)]) == 1
+    assert main(["evaluate", "runs/a", "--data.path", audio_pack(tmp_path / "three", label=3)]) == 1
     assert "must have the classes" in capsys.readouterr().err
 
 
 def test_several_tasks_share_a_network(tmp_path, capsys):
-    path = pack(tmp_path / "pack", family=2, pitch=3)
+    path = audio_pack(tmp_path / "pack", family=2, pitch=3)
     tasks = ["--data.task", f"family={path}:family", "--data.task", f"pitch={path}:pitch"]
-    assert main(["train", "audio_multitask", *tasks, *TINY, "--name", "a"]) == 0
+    assert main(["train", "audio_multitask", *tasks, *TINY_AUDIO, "--name", "a"]) == 0
     assert "accuracy" in capsys.readouterr().out
     last = rows("runs/a/metrics.csv")[-1]
     each = [float(last[f"test_accuracy_{name}"]) for name in ("family", "pitch")]
@@ -158,8 +116,8 @@ def test_evaluation_is_that_of_a_slow_loop_over_files(tmp_path):
 
 
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
-    path = pack(tmp_path / "pack")
-    words = ["train", "audio", "--data.path", path, *TINY, "--trainer.epochs", "3"]
+    path = audio_pack(tmp_path / "pack")
+    words = ["train", "audio", "--data.path", path, *TINY_AUDIO, "--trainer.epochs", "3"]
     assert main([*words, "--name", "whole"]) == 0
     step = Classifier.optimizer_step
     steps = iter(range(5))
@@ -192,11 +150,11 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
     TREES[LAYOUTS[recipe]](folder)
     for i, path in enumerate(sorted(folder.rglob("*.wav"))):
         path.write_bytes(sound(0.2, 100 + 20 * i, seed=i))
-    words = ["train", recipe, "--data.path", str(folder), *TINY, "--trainer.epochs", "1"]
+    words = ["train", recipe, "--data.path", str(folder), *TINY_AUDIO, "--trainer.epochs", "1"]
     assert main([*words, "--name", "a"]) == 0
     (row,) = rows("runs/a/metrics.csv")
     assert row["step"] == "3"
-    assert main(["train", recipe, "--data.path", str(tmp_path / "nowhere"), *TINY]) == 1
+    assert main(["train", recipe, "--data.path", str(tmp_path / "nowhere"), *TINY_AUDIO]) == 1
     assert str(tmp_path / "nowhere") in capsys.readouterr().err
 
 
@@ -217,7 +175,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
     ],
 )
 def test_what_goes_wrong_is_said_in_a_line(words, message, tmp_path, capsys):
-    pack(tmp_path / "pack")
+    audio_pack(tmp_path / "pack")
     assert main(["train", "audio", "--data.cache", "cache", *words]) == 1
     error = capsys.readouterr().err
     assert message in error
@@ -233,7 +191,7 @@ def test_recordings_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsy
     for i, path in enumerate(sorted(folder.rglob("*.wav"))):
         path.write_bytes(sound(0.2, 100 + 20 * i, seed=i))
     (folder / "bed" / "00000005_nohash_0.wav").write_bytes(b"no sound")
-    words = ["train", "audio_commands", "--data.path", str(folder), *TINY, "--name", "a"]
+    words = ["train", "audio_commands", "--data.path", str(folder), *TINY_AUDIO, "--name", "a"]
     assert main(words) == 1
     assert "bed/00000005_nohash_0.wav can't be read as audio" in capsys.readouterr().err
     assert main([*words, "--data.skip_corrupt"]) == 0

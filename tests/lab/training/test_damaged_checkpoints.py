@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from diffstride.lab.cli import main
-from diffstride.lab.runs.run_folder import Run, RunError
-from diffstride.lab.training import train
+from diffstride.lab.runs.documents import RunError
+from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.training import runner
+from diffstride.lab.training.checkpoints import newest_checkpoint, read_checkpoint
 from tests.damage import KINDS, damages
 
 TINY = "--model.width 0.03125 --data.limit 64 --data.batch_size 32 --trainer.epochs 3".split()
@@ -33,7 +35,7 @@ def test_of_a_thousand_damaged_checkpoints_none_is_read(run):
     for kind, content in damages(path.read_bytes(), 1000):
         path.write_bytes(content)
         with pytest.raises(RunError, match=r"epoch-00003\.ckpt can't be read \(it "):
-            print(kind, len(train.read_checkpoint(path)))
+            print(kind, len(read_checkpoint(path)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,12 +44,12 @@ def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_end(kind, run, who
     sound = newest.read_bytes()
     for _, content in damages(sound, 10, [kind]):
         newest.write_bytes(content)
-        assert train.newest_checkpoint(run)[0].name == "epoch-00002.ckpt"
+        assert newest_checkpoint(run)[0].name == "epoch-00002.ckpt"
     assert main(["resume", str(run.folder)]) == 0
     assert "epoch-00003.ckpt can't be read" in capsys.readouterr().err
     for name in ("metrics.csv", "strides.csv"):
         assert (run.folder / name).read_text() == (whole / name).read_text()
-    states = [train.read_checkpoint(folder.checkpoint_files()[0]) for folder in (run, Run(whole))]
+    states = [read_checkpoint(folder.checkpoint_files()[0]) for folder in (run, Run(whole))]
     for name, value in states[0]["state_dict"].items():
         assert torch.equal(value, states[1]["state_dict"][name]), name
 
@@ -85,7 +87,7 @@ def test_every_command_checks_the_best_one(words, run, monkeypatch, tmp_path, ca
 
 def test_a_checkpoint_of_an_earlier_version_is_refused(run, capsys):
     for path in run.checkpoint_files():
-        state = train.read_checkpoint(path)
+        state = read_checkpoint(path)
         torch.save(state, path)
     assert main(["resume", str(run.folder)]) == 1
     assert "an earlier version of diffstride wrote it" in capsys.readouterr().err
@@ -94,13 +96,12 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(run, capsys):
 def test_what_lightning_reads_is_what_was_checked(run, monkeypatch, capsys):
     """The file is damaged after it was found to be sound, and before training reads it."""
     newest = run.checkpoint_files()[0]
-    found = train.newest_checkpoint
 
     def then_damaged(run):
-        result = found(run)
+        result = newest_checkpoint(run)
         newest.write_bytes(newest.read_bytes()[:-1] + b"!")
         return result
 
-    monkeypatch.setattr(train, "newest_checkpoint", then_damaged)
+    monkeypatch.setattr(runner, "newest_checkpoint", then_damaged)
     assert main(["resume", str(run.folder)]) == 1
     assert "epoch-00003.ckpt can't be read" in capsys.readouterr().err

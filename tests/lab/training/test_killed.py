@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted: diffstride resume RUN goes on from the last epoch"
 
 
-def parts(run):
+def unfinished_files(run):
     """Files that are being written."""
     return list(run.folder.rglob(".*.part"))
 
@@ -41,7 +41,7 @@ def moment(kind, run, process, moments, duration):
         time.sleep(moments.uniform(0, 0.6 * duration))
     elif kind == "writing":
         time.sleep(moments.uniform(0, 0.4 * duration))
-        wait(lambda: parts(run), process, duration)
+        wait(lambda: unfinished_files(run), process, duration)
     else:
         wait(run.checkpoint_file(4).exists, process, 2 * duration)
         time.sleep(moments.uniform(0, 0.2 * duration))
@@ -72,7 +72,7 @@ def check_same(run, whole):
         assert states[0].keys() == states[1].keys()
         for name, value in states[0].items():
             assert torch.equal(value, states[1][name]), name
-    assert not parts(run)
+    assert not unfinished_files(run)
     assert not (run.folder / ".lock").exists()
 
 
@@ -149,7 +149,7 @@ def test_of_two_processes_one_trains_and_the_other_says_so(first, second, whole,
     codes = [command.end() for command in both]
     assert sorted(codes) == [0, 1], [command.err for command in both]
     refused, other = (both[codes.index(code)] for code in (1, 0))
-    told = f"diffstride: runs/a is being written by process {other.process.pid} on "
-    assert refused.err.startswith(told), refused.err
+    message = f"diffstride: runs/a is being written by process {other.process.pid} on "
+    assert refused.err.startswith(message), refused.err
     assert refused.out == ""
     check_same(run, whole[0])

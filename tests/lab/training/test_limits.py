@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from diffstride.lab.cli import main
-from diffstride.lab.runs import run_folder as runs
+from diffstride.lab.runs.config_file import read_config
 from diffstride.lab.sweeps import grids
 from diffstride.lab.training import recipes
 
@@ -43,7 +43,7 @@ CONFIGS = [
 def test_configs_are_plain(text, message, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=rf"config\.yaml.*{message}"):
-        runs.load(tmp_path / "config.yaml")
+        read_config(tmp_path / "config.yaml")
 
 
 GRID = "[grid]\n" + "\n".join(

@@ -8,8 +8,8 @@ import pytest
 
 from diffstride import models
 from diffstride.lab.runs import config as config_module
-from diffstride.lab.runs import run_folder as runs
 from diffstride.lab.runs.config import Kind, ModelName
+from diffstride.lab.runs.config_file import read_config, write_config
 from diffstride.lab.sweeps.plan import flat
 from diffstride.lab.training import recipes
 from diffstride.lab.training.recipes import RECIPES
@@ -118,8 +118,8 @@ def test_every_recipe_but_the_embedded_one_is_from_the_paper():
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_config_comes_back_from_its_file(name, tmp_path):
     config = RECIPES[name].config
-    runs.write(tmp_path / "config.yaml", runs.dump(config))
-    assert runs.load(tmp_path / "config.yaml") == config
+    write_config(tmp_path / "config.yaml", config)
+    assert read_config(tmp_path / "config.yaml") == config
     assert recipes.find(str(tmp_path)) == (tmp_path.name, config)
 
 
@@ -146,12 +146,12 @@ def test_a_config_comes_back_from_its_file(name, tmp_path):
 def test_a_wrong_config_says_what_is_wrong(text, message, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
-        runs.load(tmp_path / "config.yaml")
+        read_config(tmp_path / "config.yaml")
 
 
 def test_what_yaml_takes_for_a_word_may_be_a_number(tmp_path):
     (tmp_path / "config.yaml").write_text("optim: {lr: 1e-3}\nmodel: {strides: [3, 2, 2.5]}\n")
-    config = runs.load(tmp_path / "config.yaml")
+    config = read_config(tmp_path / "config.yaml")
     assert config.optim.lr == 0.001
     assert config.model.strides == (3.0, 2.0, 2.5)
 

@@ -1,7 +1,5 @@
 """From data to a run folder and back: training, resuming, evaluating."""
 
-import csv
-import io
 import json
 import os
 import subprocess
@@ -16,11 +14,14 @@ from PIL import Image
 
 from diffstride.lab.cli import main
 from diffstride.lab.data import digits
-from diffstride.lab.runs.run_folder import Run, RunError
+from diffstride.lab.runs.documents import RunError
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.sealed import seal
-from diffstride.lab.training import train
+from diffstride.lab.training import runner
+from diffstride.lab.training.checkpoints import read_checkpoint
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
+from tests.lab.training.generated_data import image_pack, rows
 
 TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
 
@@ -29,31 +30,6 @@ TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
 def _there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-
-
-def parquet(folder, size=32, classes=3, number=24, channels=3):
-    """A pack of generated images, as the hub has them."""
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir()
-    generator = np.random.default_rng(0)
-    for split in ("train", "test"):
-        rows = []
-        for i in range(number):
-            pixels = generator.integers(0, 256, (size, size, channels), dtype=np.uint8)
-            file = io.BytesIO()
-            Image.fromarray(pixels.squeeze()).save(file, "png")
-            rows.append({"bytes": file.getvalue(), "path": f"{split}{i}.png"})
-        table = pyarrow.table({"image": rows, "label": [i % classes for i in range(number)]})
-        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
-    (folder / "classes.json").write_text(json.dumps([f"class {i}" for i in range(classes)]))
-    return str(folder)
-
-
-def rows(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def labels_in_test():
@@ -150,11 +126,11 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
 
     monkeypatch.setattr(Classifier, "training_step", until(6))  # in the second epoch of 4
     with pytest.raises(Killed):
-        train.train(config, "digits")
+        runner.train(config, "digits")
     steps = 0
     monkeypatch.setattr(Classifier, "training_step", until(9))  # 2 epochs on, and a bit
     with pytest.raises(Killed):
-        train.resume("runs/broken")
+        runner.resume("runs/broken")
     monkeypatch.setattr(Classifier, "training_step", step)
     newest, _ = Run.open("runs/broken").checkpoint_files()
     newest.write_bytes(newest.read_bytes()[:1000])
@@ -164,7 +140,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(monkeypatch, capsys):
         whole, broken = (Run.open(f"runs/{name}").folder / file for name in ("whole", "broken"))
         assert broken.read_text() == whole.read_text()
     states = [
-        train.read_checkpoint(Run.open(f"runs/{name}").checkpoint_files()[0])["state_dict"]
+        read_checkpoint(Run.open(f"runs/{name}").checkpoint_files()[0])["state_dict"]
         for name in ("whole", "broken")
     ]
     for key, value in states[0].items():
@@ -180,11 +156,11 @@ def test_a_checkpoint_that_is_code_is_refused(tmp_path):
     torch.save({"state_dict": Code()}, path)
     path.write_bytes(seal(path.read_bytes()))
     with pytest.raises(RunError, match=r"can't be read \(Weights only load failed"):
-        train.read_checkpoint(path)
+        read_checkpoint(path)
     assert not (tmp_path / "executed").exists()
     path.write_bytes(b"garbage")
     with pytest.raises(RunError, match="can't be read"):
-        train.read_checkpoint(path)
+        read_checkpoint(path)
 
 
 IMAGES = [name for name, recipe in RECIPES.items() if recipe.config.data.kind == "images"]
@@ -214,7 +190,7 @@ def test_a_run_whose_checkpoints_are_code_is_refused(tmp_path, capsys):
     ],
 )
 def test_wrong_labels_end_the_command(classes, labels, message, tmp_path, capsys):
-    path = parquet(tmp_path / "pack", classes=labels)
+    path = image_pack(tmp_path / "pack", classes=labels)
     (tmp_path / "pack" / "classes.json").write_text(json.dumps([str(i) for i in range(classes)]))
     assert main(["train", "cifar10", "--data.path", path]) == 1
     error = capsys.readouterr().err
@@ -237,7 +213,7 @@ def test_low_precision_trains_with_strides_at_full_precision():
 def test_every_recipe_runs_at_toy_size(recipe, tmp_path):
     size = 64 if recipe == "imagenet" else 32
     channels = 1 if "mnist" in recipe else 3
-    path = parquet(tmp_path / "pack", size=size, channels=channels, number=16)
+    path = image_pack(tmp_path / "pack", size=size, channels=channels, number=16)
     options = ["--data.path", path, "--model.width", "0.0625", "--data.batch_size", "8"]
     options += ["--trainer.epochs", "1", "--name", "toy"]
     if RECIPES[recipe].config.data.image_size:
@@ -345,13 +321,13 @@ def test_settings_that_can_not_work_leave_no_run_behind(words, capsys):
 
 
 def test_a_run_whose_data_changed_is_not_continued(tmp_path, capsys):
-    path = parquet(tmp_path / "pack", number=12)
+    path = image_pack(tmp_path / "pack", number=12)
     options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
     assert main(["train", "fashion_mnist", *options]) == 0
     for file in (tmp_path / "pack").iterdir():
         file.unlink()
     (tmp_path / "pack").rmdir()
-    parquet(tmp_path / "pack", number=18)
+    image_pack(tmp_path / "pack", number=18)
     assert main(["resume", "runs/a"]) == 1
     assert "was trained on other data: train was 12 and is 18 now" in capsys.readouterr().err
 
@@ -470,15 +446,15 @@ def test_a_run_without_strides_and_one_from_a_config():
 
 
 def test_other_images_can_be_evaluated(tmp_path, capsys):
-    path = parquet(tmp_path / "pack", number=12)
+    path = image_pack(tmp_path / "pack", number=12)
     options = ["--data.path", path, "--trainer.epochs", "1", "--name", "a", *TINY]
     assert main(["train", "fashion_mnist", *options]) == 0
-    other = parquet(tmp_path / "other", number=6)
+    other = image_pack(tmp_path / "other", number=6)
     assert main(["evaluate", "runs/a", "--data.path", other]) == 0
     assert "test top5  1.0000" in capsys.readouterr().out
-    grey = parquet(tmp_path / "grey", number=6, channels=1)
+    grey = image_pack(tmp_path / "grey", number=6, channels=1)
     assert main(["evaluate", "runs/a", "--data.path", grey]) == 1
     assert "has images of 1 channels, and the run was trained on 3" in capsys.readouterr().err
-    wrong = parquet(tmp_path / "wrong", number=6, classes=2)
+    wrong = image_pack(tmp_path / "wrong", number=6, classes=2)
     assert main(["evaluate", "runs/a", "--data.path", wrong]) == 1
     assert "must have the classes" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from diffstride.lab.data.image_batches import Batches
 from diffstride.lab.data.images import Split
 from diffstride.lab.runs.config import Config, DataConfig, OptimConfig, TrainerConfig
 from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.train import is_first_process
+from diffstride.lab.training.runner import is_first_process
 
 STEPS = 20
 

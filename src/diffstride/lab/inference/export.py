@@ -7,7 +7,7 @@ from diffstride import models
 from diffstride.analysis.stride_table import stride_table
 from diffstride.lab.inference.preprocessing import describe
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.train import load_model
+from diffstride.lab.training.trained_run import load_model
 from diffstride.models.pretrained import CONFIG, WEIGHTS
 from diffstride.surgery.export import export_onnx
 from diffstride.text import times

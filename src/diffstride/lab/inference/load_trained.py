@@ -53,7 +53,7 @@ def open_model(path: str | Path, best: bool = False) -> TrainedModel:
     if not place.exists():
         raise ValueError(f"{path} does not exist: it must be {EXPECTED}")
     if (place / "config.yaml").exists():
-        from diffstride.lab.training.train import load_model  # with all that training needs
+        from diffstride.lab.training.trained_run import load_model  # with all that training needs
 
         run = Run.open(place)
         preparation = read(describe(run.config.data, run.data), str(place / "data.json"))

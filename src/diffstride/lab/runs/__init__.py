@@ -1,1 +1,1 @@
-"""The folder of a run, without torch: configs, files that are written atomically and checked when read."""
+"""The folder of a run, without torch: its config, its files, and its lock."""

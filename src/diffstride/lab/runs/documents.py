@@ -12,14 +12,25 @@ from typing import Any
 
 from diffstride.files import write
 
-WORDS = {"layer"}
-"""Columns that hold no numbers."""
-WHOLE = {"epoch", "step", "axis", "input_size", "output_size"}
-"""Columns that hold whole numbers."""
+STRIDE_COLUMNS: dict[str, type] = {
+    "epoch": int,
+    "step": int,
+    "layer": str,
+    "axis": int,
+    "stride": float,
+    "input_size": int,
+    "output_size": int,
+}
+"""What the columns of strides.csv hold. Other tables share some; all their others hold numbers."""
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 LONGEST_YAML = 1_000_000
 """Characters; what is written here has a few thousand."""
 DEEPEST_YAML = 20
+
+
+class RunError(ValueError):
+    """Something is wrong with the folder of a run; the message says what."""
 
 
 class DamagedFile(ValueError):
@@ -36,8 +47,13 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write(path, text.getvalue())
 
 
+def write_json(path: Path, content: Mapping[str, Any], indent: int | None = 1) -> None:
+    """Write a mapping as a JSON file."""
+    write(path, json.dumps(content, indent=indent) + "\n")
+
+
 def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dict[str, str]]:
-    """A CSV file as mappings from column to text.
+    """Return the rows of a CSV file as mappings from column to text.
 
     Args:
         path: the file.
@@ -52,52 +68,45 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
     if not text and may_be_empty:
         return []
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = []
     try:
         header = next(lines, [])
         if missing := [name for name in columns if name not in header]:
             raise DamagedFile(f"{path}, line 1: there is no column {missing[0]}")
         if len(set(header)) < len(header):
             raise DamagedFile(f"{path}, line 1: two columns have the same name")
-        found = []
         for cells in lines:
             where = f"{path}, line {lines.line_num}"
             if len(cells) != len(header):
                 raise DamagedFile(f"{where} has {len(cells)} cells, and line 1 has {len(header)}")
-            row = dict(zip(header, cells, strict=True))
-            for name, cell in row.items():
+            rows.append(dict(zip(header, cells, strict=True)))
+            for name, cell in rows[-1].items():
                 if cell or name in columns:
-                    _check(cell, name, where)
-            found.append(row)
+                    _check_cell(cell, name, where)
     except csv.Error as error:
         raise DamagedFile(f"{path}, line {lines.line_num}: {error}") from error
-    if not found:
+    if not rows:
         raise DamagedFile(f"{path} has no rows")
     if not text.endswith("\n"):
         raise DamagedFile(f"{path}, line {lines.line_num} is cut off: no line break ends it")
-    return found
+    return rows
 
 
 def read_json(path: Path, *names: str) -> dict[str, Any]:
-    """A JSON file, which must be a mapping with these names.
+    """Return the mapping in a JSON file, which must have these names.
 
     Raises:
-        DamagedFile: if it is not.
+        DamagedFile: if it is no mapping, or a name is missing.
         OSError: if there is no such file.
     """
     try:
-        found = json.loads(_text(path))
+        return _mapping(path, json.loads(_text(path)), names)
     except json.JSONDecodeError as error:
         raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
-    return _mapping(path, found, names)
 
 
-def read_yaml(path: Path, *names: str) -> dict[str, Any]:
-    """A YAML file, which must be a mapping with these names.
-
-    Raises:
-        DamagedFile: if it is not.
-        OSError: if there is no such file.
-    """
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file, with the errors of :func:`read_json`."""
     import yaml
 
     if path.stat().st_size > LONGEST_YAML:
@@ -105,7 +114,7 @@ def read_yaml(path: Path, *names: str) -> dict[str, Any]:
     text = _text(path)
     try:
         _check_plain(text, path)
-        found = yaml.safe_load(text)
+        return _mapping(path, yaml.safe_load(text))
     except DamagedFile:
         raise
     except yaml.MarkedYAMLError as error:
@@ -113,7 +122,6 @@ def read_yaml(path: Path, *names: str) -> dict[str, Any]:
         raise DamagedFile(f"{path}{line} is no YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # a date that is none, for one
         raise DamagedFile(f"{path} is no YAML: {str(error).splitlines()[0]}") from error
-    return _mapping(path, found, names)
 
 
 def _check_plain(text: str, path: Path) -> None:
@@ -135,12 +143,12 @@ def _check_plain(text: str, path: Path) -> None:
             )
 
 
-def _mapping(path: Path, found: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise DamagedFile(f"{path} must be a mapping of names to values, got {_short(found)}")
-    if missing := [name for name in names if name not in found]:
+def _mapping(path: Path, content: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path} must be a mapping of names to values, got {_short(content)}")
+    if missing := [name for name in names if name not in content]:
         raise DamagedFile(f"{path} must have {', '.join(names)}: there is no {missing[0]}")
-    return found
+    return content
 
 
 def _text(path: Path) -> str:
@@ -156,16 +164,15 @@ def _text(path: Path) -> str:
     return text
 
 
-def _check(cell: str, column: str, where: str) -> None:
+def _check_cell(cell: str, column: str, where: str) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
-    kind = "a word" if column in WORDS else "a whole number" if column in WHOLE else "a number"
+    kind = STRIDE_COLUMNS.get(column, float)
     try:
         if not cell:
             raise ValueError("nothing")
-        if column not in WORDS:
-            (int if column in WHOLE else float)(cell)
+        kind(cell)
     except ValueError:
-        message = f"{where}: column {column} must be {kind}, got {_short(cell)}"
+        message = f"{where}: column {column} must be {TYPE_NAMES[kind]}, got {_short(cell)}"
         raise DamagedFile(message) from None
 
 

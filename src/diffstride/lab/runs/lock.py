@@ -2,6 +2,9 @@
 
 Where the file system has ``flock``, the system drops the lock when its process ends, however it
 ends. Where it has not, the file alone is the lock, and counts as long as its process is there.
+
+The package ``filelock`` does less: it does not say who holds a lock or left it behind, knows one
+of the errors of systems without ``flock``, and leaves its file in the folder.
 """
 
 import contextlib
@@ -17,8 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from diffstride.files import remove_parts
-from diffstride.files import write
+from diffstride.files import remove_parts, write
 
 try:
     import fcntl
@@ -53,10 +55,10 @@ class Holder:
         return f"process {self.pid} on {self.host} (since {self.since}: {self.command})"
 
     def is_gone(self) -> bool:
-        """Whether the process has ended, as far as this machine can tell."""
+        """Return whether the process has ended, as far as this machine can tell."""
         if self.host != platform.node():
             return False
-        now = _start(self.pid)
+        now = process_start(self.pid)
         return now is not None and now != self.start
 
 
@@ -69,13 +71,12 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         Busy: if another process holds it.
     """
-    path = folder / NAME
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     end = time.monotonic() + PATIENCE
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            before, release = _take(path)
+            before, release = _take(folder / NAME)
             break
         except FileNotFoundError:  # whoever made the folder has just removed it
             pass
@@ -90,31 +91,48 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         release()
-        for place in made:
+        for place in new_folders:
             with contextlib.suppress(OSError):  # it is not empty
                 place.rmdir()
 
 
 def holder(folder: Path) -> str | None:
-    """Who holds the lock of a folder; None if it is free."""
+    """Return who holds the lock of a folder; None if it is free."""
     path = folder / NAME
     if not path.exists():
         return None
     if not _has_flock(folder):
-        found = _read(path)
-        return None if _is_left(path, found) else _named(found)
+        return None if _is_left(path) else _holder_name(path)
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _named(_read(path))
+        return _holder_name(path)
     except FileNotFoundError:  # given back just now
         pass
     return None
 
 
+def process_start(pid: int) -> str | None:
+    """Return when a process began; empty if there is none, None where nobody can tell."""
+    system = Path("/proc")
+    if (system / "self" / "stat").exists():
+        try:
+            state, *fields = (system / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        boot = (system / "sys/kernel/random/boot_id").read_text().strip()
+        return "" if state in "ZX" else f"{fields[18]} ticks after {boot}"
+    try:
+        command = ["ps", "-o", "lstart=", "-p", str(pid)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
 def _has_flock(folder: Path) -> bool:
-    """Whether the file system of a folder has locks that end with their process."""
+    """Return whether the file system of a folder has locks that end with their process."""
     if fcntl is None:
         return False
     probe = folder / f"{NAME}.{os.getpid()}.part"
@@ -131,106 +149,83 @@ def _has_flock(folder: Path) -> bool:
 
 
 def _take(path: Path) -> tuple[Holder | None, Callable[[], None]]:
-    """Take a lock. Returns whoever left it behind, and what gives it back."""
+    """Take a lock. Returns whoever left it behind, and a function that gives it back."""
     if not _has_flock(path.parent):
         return _make(path), lambda: path.unlink(missing_ok=True)
-    file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(path.open("a+"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _busy(path) from None
         if path.stat().st_ino != os.fstat(file.fileno()).st_ino:
             raise FileNotFoundError(path)  # the one before gave it back, and another made it anew
-    except BlockingIOError:
-        file.close()
-        raise _busy(path, _read(path)) from None
-    except BaseException:
-        file.close()
-        raise
-    before = _read(path)
-    file.truncate(0)
-    file.write(_own())
-    file.flush()
-
-    def release() -> None:
-        with file:  # removed first: whoever has opened it by now sees that it is another
-            path.unlink(missing_ok=True)
-
-    return before, release
+        before = _read(path)
+        file.truncate(0)
+        file.write(_this_process())
+        file.flush()
+        # Removed, then closed: whoever has opened the file by now sees that it is another.
+        release = stack.pop_all()
+        release.callback(path.unlink, missing_ok=True)
+    return before, release.close
 
 
 def _make(path: Path) -> Holder | None:
-    """Make a lock that is there as long as its file is. Returns whoever left it behind.
+    """Make a lock that lasts as long as its file. Returns whoever left it behind.
 
-    One that was left behind is taken over under a lock of its own, so that of several processes
-    that find it one does, and what it has made is not taken for what was left.
+    A lock that was left behind is taken over under a second lock, so that one of several processes
+    that see it takes it, and the lock that this one makes is not taken for the old one.
     """
     try:
         with path.open("x") as file:
-            file.write(_own())
+            file.write(_this_process())
         return None
     except FileExistsError:
-        found = _read(path)
-    if not _is_left(path, found):
-        raise _busy(path, found)
+        before = _read(path)
+    if not _is_left(path):
+        raise _busy(path)
     guard = path.with_name(f"{path.name}.next")
     _make(guard)
     try:
-        if not _is_left(path, now := _read(path)) or now != found:
-            raise _busy(path, now)
-        write(path, _own())
+        if not _is_left(path) or _read(path) != before:
+            raise _busy(path)
+        write(path, _this_process())
     finally:
         guard.unlink()
-    return found
+    return before
 
 
-def _is_left(path: Path, found: Holder | None) -> bool:
-    """Whether the process that made a lock is gone."""
-    if found is not None:
-        return found.is_gone()
+def _is_left(path: Path) -> bool:
+    """Return whether the process that made a lock is gone."""
+    if (process := _read(path)) is not None:
+        return process.is_gone()
     try:
         return time.time() - path.stat().st_mtime > UNWRITTEN
     except FileNotFoundError:
         return False
 
 
-def _busy(path: Path, found: Holder | None) -> Busy:
-    message = f"{path.parent} is being written by {_named(found)}: wait until it has ended"
-    if found is not None and found.host != platform.node():
+def _busy(path: Path) -> Busy:
+    message = f"{path.parent} is being written by {_holder_name(path)}: wait until it has ended"
+    if (process := _read(path)) is not None and process.host != platform.node():
         message += f", or remove {path} if you know that it has"
     return Busy(message)
 
 
-def _named(found: Holder | None) -> str:
-    return "another process" if found is None else str(found)
+def _holder_name(path: Path) -> str:
+    return str(_read(path) or "another process")
 
 
-def _own() -> str:
-    """What a lock of this process says."""
+def _this_process() -> str:
+    """Return what a lock of this process says."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     pid, command = os.getpid(), shlex.join(sys.argv)
-    return json.dumps(vars(Holder(platform.node(), pid, _start(pid), now, command))) + "\n"
+    return json.dumps(vars(Holder(platform.node(), pid, process_start(pid), now, command))) + "\n"
 
 
 def _read(path: Path) -> Holder | None:
-    """Whose a lock is; None if it does not say."""
+    """Return who holds a lock; None if it does not say."""
     try:
         return Holder(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _start(pid: int) -> str | None:
-    """When a process began, empty if there is none, None where nobody can tell."""
-    system = Path("/proc")
-    if (system / "self" / "stat").exists():
-        try:
-            state, *fields = (system / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return ""
-        boot = (system / "sys/kernel/random/boot_id").read_text().strip()
-        return "" if state in "ZX" else f"{fields[18]} ticks after {boot}"
-    try:
-        command = ["ps", "-o", "lstart=", "-p", str(pid)]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()

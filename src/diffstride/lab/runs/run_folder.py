@@ -1,65 +1,39 @@
-"""The folder of a run: everything that is known of it, written so that it is never half there."""
+"""The folder of a run: which files it has, what they say, and how far the run has come."""
 
-import contextlib
-import dataclasses
-import json
-import os
-import platform
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-from diffstride.lab.runs.documents import DamagedFile, read_json, read_yaml
-from diffstride.files import write
 from diffstride.lab.runs.config import Config, check_name
-
-T = TypeVar("T")
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-
-
-class RunError(ValueError):
-    """Something is wrong with the folder of a run; the message says what."""
+from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, read_rows, write_json
 
 
-@dataclasses.dataclass(frozen=True)
 class Run:
-    """A folder ``runs/<name>`` and the files in it."""
+    """A folder ``runs/<name>`` and the files in it, each written atomically.
 
-    folder: Path
+    Args:
+        folder: that of the run; it need not exist yet.
+    """
 
-    @classmethod
-    def create(
-        cls,
-        config: Config,
-        recipe: str,
-        data: Mapping[str, Any],
-        examples: Sequence[Mapping[str, Any]] = (),
-    ) -> "Run":
-        """Make the folder of a new run, with its config, its environment, and its data in short.
-
-        Of the data it keeps facts and some examples, each a label and rows of grey values.
-
-        Raises:
-            RunError: if there is a run in it already.
-        """
-        run = cls.of(config, recipe)
-        run.check_new()
-        run.folder.mkdir(parents=True, exist_ok=True)
-        write(run.folder / "environment.json", json.dumps(environment(config), indent=1) + "\n")
-        write(run.folder / "data.json", json.dumps(data, indent=1) + "\n")
-        write(run.folder / "examples.json", json.dumps({"images": examples}) + "\n")
-        write(run.config_file, dump(config))  # the last: with it, the folder is a run
-        return run
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config_file = folder / "config.yaml"
+        self.data_file = folder / "data.json"
+        self.environment_file = folder / "environment.json"
+        self.examples_file = folder / "examples.json"
+        self.metrics_file = folder / "metrics.csv"
+        self.strides_file = folder / "strides.csv"
+        self.times_file = folder / "times.csv"
+        self.checkpoints = folder / "checkpoints"
+        self.best_file = self.checkpoints / "best.ckpt"
 
     @classmethod
     def of(cls, config: Config, recipe: str) -> "Run":
-        """Where the run of a config is, or will be.
+        """Return the run of a config, which need not exist yet.
 
         Raises:
-            ValueError: if its name is not that of a folder.
+            ValueError: if its name can't be that of a folder.
         """
         default = f"{recipe}-{config.model.downsampling}-{config.seed}"
         name = default if config.name is None else config.name
@@ -68,7 +42,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """The run in a folder.
+        """Return the run in a folder.
 
         Raises:
             RunError: if there is none.
@@ -86,13 +60,27 @@ class Run:
                 f"{self.folder}`, remove it, or choose another --name"
             )
 
-    @property
-    def config_file(self) -> Path:
-        return self.folder / "config.yaml"
+    def create(
+        self,
+        config: Config,
+        environment: Mapping[str, Any],
+        data: Mapping[str, Any],
+        examples: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write what is known before training: config, environment, and facts about the data.
+
+        Raises:
+            RunError: if there is a run in the folder already.
+        """
+        self.check_new()
+        write_json(self.environment_file, environment)
+        write_json(self.data_file, data)
+        write_json(self.examples_file, {"images": examples}, indent=None)
+        write_config(self.config_file, config)  # the last: with it, the folder is a run
 
     @property
     def config(self) -> Config:
-        return load(self.config_file)
+        return read_config(self.config_file)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -101,124 +89,55 @@ class Run:
         Raises:
             ValueError: if the file is not there, or damaged.
         """
-        path = self.folder / "data.json"
+        path = self.data_file
         try:
-            found = read_json(path, "size", "classes", "mean", "std")
+            facts = read_json(path, "size", "classes", "mean", "std")
         except OSError as error:
             raise RunError(f"{path} can't be read: {error}") from error
-        kinds = {"size": int, "mean": int | float, "std": int | float}
-        for name, kind in kinds.items():
-            values = found[name]
+        for name, kind in (("size", int), ("mean", int | float), ("std", int | float)):
+            values = facts[name]
             if not (isinstance(values, list) and all(isinstance(x, kind) for x in values)):
                 raise DamagedFile(f"{path}: {name} must be a list of numbers, got {values!r}")
-        if not isinstance(found["classes"], list | dict):
+        if not isinstance(facts["classes"], list | dict):
             raise DamagedFile(f"{path}: classes must be a list, or one for each task")
-        return found
+        return facts
+
+    def metrics(self, *columns: str) -> list[dict[str, str]]:
+        """Return the rows of metrics.csv, one per epoch; ``columns`` must be there too."""
+        return read_rows(self.metrics_file, "epoch", "test_accuracy", *columns)
+
+    def strides(self) -> list[dict[str, str]]:
+        """Return the rows of strides.csv; none for a network without learnable strides."""
+        columns = ("epoch", "layer", "axis", "stride")
+        return read_rows(self.strides_file, *columns, may_be_empty=True)
+
+    def times(self) -> list[dict[str, str]]:
+        """Return the rows of times.csv: how many seconds each epoch took."""
+        return read_rows(self.times_file, "step", "seconds")
 
     @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
+    def epochs_done(self) -> int:
+        """How many epochs metrics.csv has; 0 if it is not there or can't be read."""
+        try:
+            return int(self.metrics()[-1]["epoch"])
+        except (OSError, ValueError):
+            return 0
+
+    def is_finished(self, epochs: int) -> bool:
+        """Return whether the last of so many epochs is done.
+
+        Its checkpoint must be there, unless all were thrown away: metrics are written just before
+        it, and a run that was killed between the two has an epoch to repeat.
+        """
+        files = self.checkpoint_files()
+        return self.epochs_done >= epochs and (
+            not files or files[0] >= self.checkpoint_file(epochs)
+        )
 
     def checkpoint_files(self) -> list[Path]:
-        """All checkpoints of epochs, the newest first."""
+        """Return the checkpoints of epochs, the newest first."""
         return sorted(self.checkpoints.glob("epoch-*.ckpt"), reverse=True)
 
     def checkpoint_file(self, epoch: int) -> Path:
+        """Return where the checkpoint of an epoch is."""
         return self.checkpoints / f"epoch-{epoch:05}.ckpt"
-
-    @property
-    def best_file(self) -> Path:
-        return self.checkpoints / "best.ckpt"
-
-
-def dump(config: Config) -> str:
-    """A config as YAML that :func:`load` reads again."""
-    import yaml
-
-    plain = json.loads(json.dumps(dataclasses.asdict(config)))  # tuples to lists
-    return str(yaml.safe_dump(plain, sort_keys=False))
-
-
-def load(path: Path) -> Config:
-    """Read a config.
-
-    Raises:
-        ValueError: if it is no YAML, or has a name or value that a config has not.
-    """
-    try:
-        values = read_yaml(path)
-        return _build(Config, values, "")
-    except DamagedFile:
-        raise
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} can't be read as a config: {error}") from error
-
-
-def _build(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
-    hints = get_type_hints(kind)
-    fields = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if unknown := sorted(set(values) - fields, key=str):
-        raise ValueError(f"unknown names {', '.join(f'{prefix}{name}' for name in unknown)}")
-    made = {}
-    for name, value in values.items():
-        if not dataclasses.is_dataclass(hints[name]):
-            made[name] = _value(value, hints[name], f"{prefix}{name}")
-        elif isinstance(value, dict):
-            made[name] = _build(hints[name], value, f"{prefix}{name}.")
-        else:
-            raise ValueError(f"{prefix}{name} must have settings of its own, got {value!r}")
-    return kind(**made)
-
-
-def _value(value: Any, hint: Any, name: str) -> Any:
-    """A value of a config, if it is one that its type allows."""
-    kind, choices = get_origin(hint), get_args(hint)
-    if kind is Literal:
-        if value in choices:
-            return value
-        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
-    if kind in (Union, UnionType):
-        if value is None:
-            return None
-        (hint,) = (choice for choice in choices if choice is not NoneType)
-        return _value(value, hint, name)
-    if kind is tuple:
-        if isinstance(value, list):
-            return tuple(_value(item, choices[0], name) for item in value)
-        raise ValueError(f"{name} must be a list, got {value!r}")
-    if hint is float and not isinstance(value, bool):
-        # YAML takes 1e-3, without a point, for a word.
-        with contextlib.suppress(TypeError, ValueError):
-            return float(value)
-    if type(value) is hint:
-        return value
-    raise ValueError(f"{name} must be {WORDS[hint]}, got {value!r}")
-
-
-def environment(config: Config) -> dict[str, Any]:
-    """What a run depends on besides its config."""
-    import torch
-
-    import diffstride
-
-    return {
-        "diffstride": diffstride.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "seed": config.seed,
-        "commit": _commit(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def _commit() -> str | None:
-    command = ["git", "rev-parse", "HEAD"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()

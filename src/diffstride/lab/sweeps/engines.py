@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from diffstride.lab.runs import lock
-from diffstride.lab.sweeps.progress import finished, log_file
+from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.sweeps.progress import log_file
 
 Event = tuple[str, str | None] | None
 
@@ -87,7 +88,7 @@ class Job(NamedTuple):
                 while lock.holder(self.folder) is not None:
                     if stop.wait(TICK):
                         return STOPPED
-                if finished(self.folder, self.epochs):
+                if Run(self.folder).is_finished(self.epochs):
                     return None
                 code = self._process(log, variables, stop)
                 if stop.is_set():

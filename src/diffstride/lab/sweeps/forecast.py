@@ -22,7 +22,7 @@ def forecast_line(plan: SweepPlan) -> str:
         return f"{len(plan.runs)} runs"
 
     from diffstride.analysis.cost import cost
-    from diffstride.lab.training.prepare import build
+    from diffstride.lab.training.preparation import build_model
 
     entry = table_entry(plan.table, plan.scale, plan.config)
     data, trainer = plan.config.data, plan.config.trainer
@@ -33,7 +33,7 @@ def forecast_line(plan: SweepPlan) -> str:
     for cell in plan.cells:
         if cell.config.model not in macs:  # networks for other tasks cost nearly the same
             fact = facts(entry, cell.config)
-            macs[cell.config.model] = cost(build(cell.config.model, fact), entry["size"]).macs
+            macs[cell.config.model] = cost(build_model(cell.config.model, fact), entry["size"]).macs
     per_example = sum(macs[cell.config.model] for cell in plan.cells)
     total = 3 * per_example * len(plan.seeds) * trainer.epochs * examples
     seconds = total / RATE

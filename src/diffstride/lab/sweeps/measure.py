@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.files import write
-from diffstride.lab.runs.documents import read_json
-from diffstride.lab.runs.run_folder import RunError, environment
+from diffstride.lab.runs.documents import RunError, read_json
 from diffstride.lab.sweeps.paper_tables import COST_ROWS, PAPER, TABLES
 from diffstride.lab.sweeps.plan import SweepPlan, with_model
 from diffstride.lab.sweeps.step_cost import interleaved, peak_bytes
-from diffstride.lab.training.prepare import build
+from diffstride.lab.training.environment import describe_environment
+from diffstride.lab.training.preparation import build_model
 
 ROUNDS = 7
 
@@ -44,7 +44,7 @@ def measure_costs(plan: SweepPlan, folder: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(config.data.batch_size, *size, device=device)
     models = {
-        column: build(with_model(config, downsampling=column).model, facts).to(device)
+        column: build_model(with_model(config, downsampling=column).model, facts).to(device)
         for column in plan.columns
     }
     values: dict[str, dict[str, float]] = {}
@@ -52,7 +52,7 @@ def measure_costs(plan: SweepPlan, folder: Path) -> None:
         steps = {column: _step(model, x, training) for column, model in models.items()}
         values[rows[0]] = interleaved(steps, ROUNDS)
         values[rows[1]] = {c: float(peak_bytes(step, device)) for c, step in steps.items()}
-    machine = environment(config)
+    machine = describe_environment(config)
     conditions = (
         f"batches of {len(x)}, width {config.model.width:g}, R = {config.model.smoothness:g}; "
         f"medians of {ROUNDS} rounds on {', '.join(machine['gpus']) or 'a CPU'}, "

@@ -97,12 +97,12 @@ def at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
 
     from diffstride.analysis.budget import least_macs
     from diffstride.analysis.cost import cost
-    from diffstride.lab.training.prepare import build
+    from diffstride.lab.training.preparation import build_model
 
     learned = with_model(config, downsampling="diffstride", **PAPER["budget"]["model"])
     with torch.device("meta"):
-        fixed = build(with_model(config, downsampling=method).model, facts)
-        least = least_macs(build(learned.model, facts), facts["size"])
+        fixed = build_model(with_model(config, downsampling=method).model, facts)
+        least = least_macs(build_model(learned.model, facts), facts["size"])
     macs = max(cost(fixed, facts["size"]).macs, round(PAPER["budget"]["margin"] * least))
     return replace(learned, macs_budget=macs / 1e6)
 

@@ -25,21 +25,6 @@ def last_metric(folder: Path, column: str, default: float) -> float:
         return default
 
 
-def epochs_done(folder: Path) -> int:
-    """Return how many epochs of a run are written down; 0 if there is no run."""
-    return int(last_metric(folder, "epoch", 0))
-
-
-def finished(folder: Path, epochs: int) -> bool:
-    """Return whether a run has its last epoch, and its checkpoint unless all were removed.
-
-    Metrics are written just before: a run that was killed between the two has an epoch to repeat.
-    """
-    run = Run(folder)
-    files = run.checkpoint_files()
-    return epochs_done(folder) >= epochs and (not files or files[0] >= run.checkpoint_file(epochs))
-
-
 class SweepProgress:
     """Reads the folders of runs, wherever they are trained, and shows how far they are.
 
@@ -53,7 +38,7 @@ class SweepProgress:
         self.before = self._epochs_done()
         self.began = time.time()
         # Both are replaced, never changed, as another thread draws the table.
-        self.done = {name for name, n in epochs.items() if finished(folder / name, n)}
+        self.done = {name for name, n in epochs.items() if Run(folder / name).is_finished(n)}
         self.failed: dict[str, str] = {}
         self.in_table = False
 
@@ -115,7 +100,9 @@ class SweepProgress:
         return left * (time.time() - self.began) / new if new and left else None
 
     def _epochs_done(self) -> dict[str, int]:
-        return {name: min(epochs_done(self.folder / name), n) for name, n in self.epochs.items()}
+        return {
+            name: min(Run(self.folder / name).epochs_done, n) for name, n in self.epochs.items()
+        }
 
     def table(self) -> Any:
         """Return a table of the runs that are under way and those that failed, and the summary."""
@@ -125,7 +112,7 @@ class SweepProgress:
 
         table = Table("run", "epoch", "accuracy", box=None)
         for name in self.running():
-            epoch = epochs_done(self.folder / name)
+            epoch = Run(self.folder / name).epochs_done
             accuracy = f"{self.accuracy(name):.2%}" if epoch else ""
             table.add_row(Text(name), f"{epoch} of {self.epochs[name]}", accuracy)
         for name, error in self.failed.items():

@@ -11,13 +11,14 @@ from typing import Any
 
 from diffstride.files import write
 from diffstride.lab.runs.config import Config
-from diffstride.lab.runs.documents import DamagedFile, read_json
-from diffstride.lab.runs.run_folder import RunError, dump, load
+from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.documents import DamagedFile, RunError, read_json
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.grids import plan_grid
 from diffstride.lab.sweeps.paper_tables import PAPER, TABLES, plan_table
 from diffstride.lab.sweeps.plan import SweepPlan, flat
-from diffstride.lab.sweeps.progress import SweepProgress, epochs_done, finished
+from diffstride.lab.sweeps.progress import SweepProgress
 
 DESCRIPTION = """All runs of a table, each in a process of its own.
 
@@ -89,9 +90,9 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
     epochs = {name: config.trainer.epochs for name, config in configs.items()}
     jobs = []
     for name, config in configs.items():
-        if not finished(folder / name, epochs[name]):
+        if not Run(folder / name).is_finished(epochs[name]):
             config_file = folder / "logs" / f"{name}.yaml"
-            write(config_file, dump(config))
+            write_config(config_file, config)
             jobs.append(engines.Job(folder / name, config_file, epochs[name], Path.cwd()))
     progress = SweepProgress(epochs, folder)
     unseen = set() if plan.size is None else set(epochs)
@@ -114,8 +115,8 @@ def states(plan: SweepPlan, out: str | Path) -> Mapping[str, str]:
     folder = Path(out).expanduser().absolute()
     texts = {}
     for run in plan.runs:
-        done = finished(folder / run.name, run.config.trainer.epochs)
-        epochs = epochs_done(folder / run.name)
+        done = Run(folder / run.name).is_finished(run.config.trainer.epochs)
+        epochs = Run(folder / run.name).epochs_done
         texts[run.name] = "finished" if done else f"{epochs} epochs" if epochs else "–"
     return texts
 
@@ -127,7 +128,7 @@ def check_same(folder: Path, config: Config) -> None:
     """
     if not (folder / "config.yaml").exists():
         return
-    existing = flat(load(folder / "config.yaml"))
+    existing = flat(read_config(folder / "config.yaml"))
     for name, value in flat(config).items():
         if name not in APART and not same_setting(name, existing[name], value):
             raise RunError(

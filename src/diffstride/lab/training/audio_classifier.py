@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.lab.runs.config import Config
-from diffstride.lab.training.classifier import Classifier, wide
+from diffstride.lab.training.classifier import Classifier, process, sum_over_processes, wide
 
 Batch = dict[str, tuple[Tensor, Tensor]]
+"""By task: waves, and their labels in training or the numbers of their recordings in evaluation."""
 
 
 class AudioClassifier(Classifier):
@@ -39,18 +40,18 @@ class AudioClassifier(Classifier):
         self.scores: dict[str, Tensor] = {}
 
     def score(self, waves: Tensor) -> dict[str, Tensor]:
-        """Of every window, by task."""
-        found = self.model(self.frontend(waves))
-        return found if isinstance(found, dict) else dict.fromkeys(self.labels, found)
+        """Return the scores of every window, by task."""
+        scores = self.model(self.frontend(waves))
+        return scores if isinstance(scores, dict) else dict.fromkeys(self.labels, scores)
 
     def training_step(self, batch: Batch, step: int) -> Tensor:
         scores = self.score(torch.cat([waves for waves, _ in batch.values()]))
         sizes = [len(labels) for _, labels in batch.values()]
         losses = []
-        for i, (name, (_, labels)) in enumerate(batch.items()):
-            part = torch.split(scores[name], sizes)[i]
-            loss = self._loss(part, labels)
-            self.count("train", loss.sum(), part, labels, name)
+        for i, (task, (_, labels)) in enumerate(batch.items()):
+            task_scores = torch.split(scores[task], sizes)[i]
+            loss = self._loss(task_scores, labels)
+            self.count("train", loss.sum(), task_scores, labels, task)
             losses.append(loss.mean())
         return self.regularised(torch.stack(losses).mean())
 
@@ -58,28 +59,25 @@ class AudioClassifier(Classifier):
         super().on_validation_epoch_start()
         # Sums over the windows of each recording; the last column counts them.
         self.scores = {
-            name: torch.zeros(
-                len(labels), self.classes[name] + 1, dtype=wide(self.device), device=self.device
+            task: torch.zeros(
+                len(labels), self.classes[task] + 1, dtype=wide(self.device), device=self.device
             )
-            for name, labels in self.labels.items()
+            for task, labels in self.labels.items()
         }
 
     def validation_step(self, batch: Batch, step: int) -> None:
-        for name, (waves, owners) in batch.items():
-            if len(owners):  # a process may have no part in the last batch
-                scores = self.score(waves)[name].to(wide(self.device))
+        for task, (waves, recordings) in batch.items():
+            if len(recordings):  # a process may have no part in the last batch
+                scores = self.score(waves)[task].to(wide(self.device))
                 counted = torch.cat([scores, torch.ones_like(scores[:, :1])], 1)
-                self.scores[name].index_add_(0, owners, counted)
+                self.scores[task].index_add_(0, recordings, counted)
 
     def on_validation_epoch_end(self) -> None:
-        distributed = torch.distributed
-        shared = distributed.is_available() and distributed.is_initialized()
-        for name, sums in self.scores.items():
-            if shared:
-                distributed.all_reduce(sums)
-            scores, labels = sums[:, :-1] / sums[:, -1:], self.labels[name].to(sums.device)
-            if shared:  # each process counts its part
-                part = slice(distributed.get_rank(), None, distributed.get_world_size())
-                scores, labels = scores[part], labels[part]
+        rank, processes = process()
+        for task, sums in self.scores.items():
+            sum_over_processes(sums)
+            scores, labels = sums[:, :-1] / sums[:, -1:], self.labels[task].to(sums.device)
+            # Each process counts its part of the recordings.
+            scores, labels = scores[rank::processes], labels[rank::processes]
             loss = F.cross_entropy(scores, labels, reduction="sum")
-            self.count("test", loss, scores, labels, name)
+            self.count("test", loss, scores, labels, task)

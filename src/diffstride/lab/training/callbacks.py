@@ -4,6 +4,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 from diffstride.analysis.cost import cost
 from diffstride.analysis.penalty import stride_penalty
 from diffstride.files import write
-from diffstride.lab.runs.documents import write_rows
+from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.layers import DiffStrideNd
 
@@ -36,37 +37,33 @@ class StrideMonitor(Callback):
         self.input_size = input_size
         self.path = None if path is None else Path(path)
         self.rows: list[dict[str, Any]] = []
+        self.totals: dict[str, float] = {}
+        """What was logged last of the network, without its strides."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.rows:  # the strides before the first step
-            self._note(trainer, pl_module, epoch=0)
+            self._log(trainer, pl_module, epoch=0)
         else:
             self._write(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._note(trainer, pl_module, epoch=trainer.current_epoch + 1)
+        self._log(trainer, pl_module, epoch=trainer.current_epoch + 1)
 
-    def _note(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
+    def _log(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
         network = getattr(module, "model", module)
-        sizes, metrics = self._sizes(network)
-        for name, layer in network.named_modules():
-            if not isinstance(layer, DiffStrideNd):
-                continue
-            size_in, size_out = sizes.get(name, ((), ()))
+        self.totals, sizes = {"stride_penalty": stride_penalty(network).item()}, {}
+        if self.input_size is not None:
+            network_cost = cost(network, self.input_size)
+            self.totals["mmacs"] = network_cost.macs / 1e6
+            for use in reversed(network_cost.layers):  # of a layer used twice, the first time
+                sizes[use.name] = (use.input_size, use.output_size)
+        metrics = dict(self.totals)
+        for name, layer in learnable_layers(network):
             for axis, stride in enumerate(layer.strides):
                 metrics[f"strides/{name}/{axis}"] = stride
-                self.rows.append(
-                    {
-                        "epoch": epoch,
-                        "step": trainer.global_step,
-                        "layer": name,
-                        "axis": axis,
-                        "stride": stride,
-                        "input_size": size_in[axis] if size_in else "",
-                        "output_size": size_out[axis] if size_out else "",
-                    }
-                )
-        metrics["stride_penalty"] = stride_penalty(network).item()
+                in_and_out = [size[axis] for size in sizes[name]] if name in sizes else ["", ""]
+                cells = (epoch, trainer.global_step, name, axis, stride, *in_and_out)
+                self.rows.append(dict(zip(STRIDE_COLUMNS, cells, strict=True)))
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
         self._write(trainer)
@@ -74,13 +71,6 @@ class StrideMonitor(Callback):
     def _write(self, trainer: Trainer) -> None:
         if self.path is not None and trainer.is_global_zero:
             write_rows(self.path, self.rows)
-
-    def _sizes(self, network: nn.Module) -> tuple[dict[str, Any], dict[str, float]]:
-        if self.input_size is None:
-            return {}, {}
-        found = cost(network, self.input_size)
-        sizes = {use.name: (use.input_size, use.output_size) for use in reversed(found.layers)}
-        return sizes, {"mmacs": found.macs / 1e6}
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self.rows}
@@ -90,11 +80,16 @@ class StrideMonitor(Callback):
 
 
 class Metrics(Callback):
-    """Writes a line an epoch to metrics.csv, and shows it; how long it took to times.csv."""
+    """Writes metrics.csv and times.csv, a row per epoch, and prints a line.
 
-    def __init__(self, path: Path, input_size: tuple[int, ...]) -> None:
-        self.path = path
-        self.input_size = input_size
+    Args:
+        run: whose files they are.
+        monitor: comes before this one in the list of callbacks, and knows cost and penalty.
+    """
+
+    def __init__(self, run: Run, monitor: StrideMonitor) -> None:
+        self.run = run
+        self.monitor = monitor
         self.rows: list[dict[str, Any]] = []
         self.times: list[dict[str, Any]] = []
         self.began = 0.0
@@ -111,40 +106,27 @@ class Metrics(Callback):
         means = pl_module.means()
         if not math.isfinite(means["train_loss"]):
             # Before anything of this epoch is written: what is kept can be continued.
-            raise exploded(f"the loss became {means['train_loss']}", trainer)
-        row = {
-            "epoch": trainer.current_epoch + 1,
-            "step": trainer.global_step,
-            "lr": trainer.optimizers[0].param_groups[0]["lr"],
-            **means,
-            "stride_penalty": stride_penalty(pl_module.model).item(),
-            "mmacs": cost(pl_module.model, self.input_size).macs / 1e6,
-        }
-        self.rows.append(row)
+            raise diverged(f"the loss became {means['train_loss']}", trainer)
+        epoch = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rows.append({**epoch, "lr": rate, **means, **self.monitor.totals})
+        # Apart from metrics, which are the same in every run of the same config.
+        self.times.append({**epoch, "seconds": round(time.monotonic() - self.began, 3)})
         for logger in trainer.loggers:
             logger.log_metrics(means, step=trainer.global_step)
-        # Apart from metrics, which are the same whenever the same is trained.
-        seconds = round(time.monotonic() - self.began, 3)
-        self.times.append({"epoch": row["epoch"], "step": row["step"], "seconds": seconds})
         self._write(trainer)
         if trainer.is_global_zero:
+            line = f"epoch {epoch['epoch']:3}  loss {means['train_loss']:.3f}  "
+            line += f"accuracy {means['test_accuracy']:.2%}{strides_text(pl_module.model)}"
             try:
-                print(self.line(row, pl_module.model), flush=True)
+                print(line, flush=True)
             except BrokenPipeError:  # nobody reads any more: train on
                 sys.stdout = Path(os.devnull).open("w")
 
     def _write(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
-            write_rows(self.path, self.rows)
-            write_rows(self.path.with_name("times.csv"), self.times)
-
-    @staticmethod
-    def line(row: dict[str, Any], model: nn.Module) -> str:
-        strides = strides_of(model)
-        return (
-            f"epoch {row['epoch']:3}  loss {row['train_loss']:.3f}  "
-            f"accuracy {row['test_accuracy']:.2%}" + (f"  strides {strides}" if strides else "")
-        )
+            write_rows(self.run.metrics_file, self.rows)
+            write_rows(self.run.times_file, self.times)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self.rows, "times": self.times}
@@ -154,29 +136,33 @@ class Metrics(Callback):
 
 
 class Checkpoints(Callback):
-    """Keeps the last two epochs and the best one; a file is there whole or not at all."""
+    """Keeps the last two epochs and the best one; each file is written atomically.
+
+    Args:
+        run: whose checkpoints they are.
+        metrics: comes before this one in the list of callbacks, so that its last row is saved too.
+    """
 
     def __init__(self, run: Run, metrics: Metrics) -> None:
         self.run = run
         self.metrics = metrics
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Comes after Metrics in the list of callbacks, so that its last line is in the file.
         accuracies = [row["test_accuracy"] for row in self.metrics.rows]
-        own = self.run.checkpoint_file(trainer.current_epoch + 1)
+        path = self.run.checkpoint_file(trainer.current_epoch + 1)
         # The best first: who is killed between the two repeats the epoch, and writes both.
-        best = accuracies[-1] >= max(accuracies)
-        trainer.save_checkpoint(self.run.best_file if best else own)
+        is_best = accuracies[-1] >= max(accuracies)
+        trainer.save_checkpoint(self.run.best_file if is_best else path)
         if not trainer.is_global_zero:
             return
-        if best:
-            write(own, self.run.best_file.read_bytes())
+        if is_best:
+            write(path, self.run.best_file.read_bytes())
         for old in self.run.checkpoint_files()[2:]:
             old.unlink()
 
 
 class Progress(Callback):
-    """A bar over the whole run with loss, accuracy and strides; only where somebody looks."""
+    """Shows a bar over all epochs with loss, accuracy and strides, in a terminal only."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -197,9 +183,8 @@ class Progress(Callback):
             console=console,
             transient=True,
         )
-        done, total = trainer.global_step, int(trainer.estimated_stepping_batches)
-        epoch = trainer.current_epoch + 1
-        self.task = self.bar.add_task("", total=total, completed=done, epoch=epoch, text="")
+        total = int(trainer.estimated_stepping_batches)
+        self.task = self.bar.add_task("", total=total, **self._state(trainer), text="")
         self.bar.start()
 
     def on_train_batch_end(
@@ -207,36 +192,39 @@ class Progress(Callback):
     ) -> None:
         if self.bar is None:
             return
-        found = pl_module.means(everywhere=False)
-        text = f"loss {found['train_loss']:.3f}  accuracy {found['train_accuracy']:.1%}"
-        if strides := strides_of(pl_module.model):
-            text += f"  strides {strides}"
-        epoch = trainer.current_epoch + 1
-        self.bar.update(self.task, completed=trainer.global_step, epoch=epoch, text=text)
+        means = pl_module.means(everywhere=False)
+        text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
+        text += strides_text(pl_module.model)
+        self.bar.update(self.task, **self._state(trainer), text=text)
+
+    @staticmethod
+    def _state(trainer: Trainer) -> dict[str, int]:
+        return {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._stop()
-
-    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
 
-
-def strides_of(model: nn.Module) -> str:
-    """All strides of a network in a line."""
-    return ", ".join(
-        "×".join(f"{s:.2f}" for s in layer.strides)
-        for layer in model.modules()
-        if isinstance(layer, DiffStrideNd)
-    )
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        self.on_train_end(trainer, pl_module)
 
 
-def exploded(what: str, trainer: Trainer) -> FloatingPointError:
-    """The error of a training that went astray."""
+def learnable_layers(network: nn.Module) -> Iterator[tuple[str, DiffStrideNd]]:
+    """Yield the layers of a network that learn strides, with their names."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, DiffStrideNd):
+            yield name, layer
+
+
+def strides_text(network: nn.Module) -> str:
+    """Return the strides of a network for the end of a line; nothing if it learns none."""
+    layers = ["×".join(f"{s:.2f}" for s in layer.strides) for _, layer in learnable_layers(network)]
+    return f"  strides {', '.join(layers)}" if layers else ""
+
+
+def diverged(what: str, trainer: Trainer) -> FloatingPointError:
+    """Return the error of a training whose numbers became infinite or no numbers."""
     epoch = trainer.current_epoch + 1
     left = "what was learned before is kept" if epoch > 1 else "nothing was learned, no run is left"
     return FloatingPointError(

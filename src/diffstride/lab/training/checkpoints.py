@@ -9,12 +9,13 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
 from diffstride.files import write
-from diffstride.lab.runs.run_folder import Run, RunError
+from diffstride.lab.runs.documents import RunError
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.sealed import seal, unseal
 
 
 class SealedCheckpoints(TorchCheckpointIO):
-    """How Lightning writes and reads checkpoints: whole or not at all, and never damaged ones."""
+    """Makes Lightning write checkpoints atomically, and refuse damaged ones."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -30,7 +31,7 @@ class SealedCheckpoints(TorchCheckpointIO):
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint, of which nothing is executed; what is read is what was checked.
+    """Return a checkpoint, after its digest was checked; nothing in it is executed.
 
     Raises:
         RunError: if it is damaged, or holds more than numbers.
@@ -46,8 +47,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | None:
-    """The last checkpoint that can be read; of those that can't it is said why.
+def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | tuple[None, None]:
+    """Return the last checkpoint that can be read, and where it is; None if there are none yet.
+
+    For each one that can't be read, a line on stderr says why.
 
     Raises:
         RunError: if there are some, and none can be read.
@@ -63,4 +66,4 @@ def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | None:
             f"{run.folder}: none of its {len(files)} checkpoints can be read, and nothing was "
             f"changed: put back a copy of one, or train the run anew under another --name"
         )
-    return None
+    return None, None

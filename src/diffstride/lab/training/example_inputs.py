@@ -5,37 +5,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import image_batches as batches
+from diffstride.lab.data import image_batches
 from diffstride.lab.data.spectrogram import log_mel
-from diffstride.lab.training.prepare import Prepared
+from diffstride.lab.training.preparation import Prepared
 
 NUMBER = 3
 
 
-def choose(prepared: Prepared) -> list[dict[str, Any]]:
-    """Test examples of different classes: of each its class, and rows of grey values up to 255.
+def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
+    """Return test examples of different classes, each a class and rows of grey values up to 255.
 
     Recordings are shown as spectrograms of their first second.
     """
-    classes = prepared.facts["classes"]
-    test = prepared.test
-    if isinstance(test, batches.Batches):
-        chosen = _of_different_classes(test.split.labels)
+    classes, test = prepared.facts["classes"], prepared.test
+    if isinstance(test, image_batches.Batches):
+        labels = test.split.labels
+        chosen = _first_of_classes(labels)
         maps = test.split.take(chosen).float().mean(1)
-        names = [classes[label] for label in test.split.labels[chosen].tolist()]
     else:
         task, recordings = next(iter(test.tasks.items()))
-        chosen = _of_different_classes(recordings.labels)
+        labels, classes = recordings.labels, classes[task] if task else classes
+        chosen = _first_of_classes(labels)
         maps = log_mel(recordings.windows([(i, 0) for i in chosen.tolist()]))
         low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
         maps = 255 * (maps - low) / (high - low).clamp(min=1e-6)
-        own = classes[task] if task else classes
-        names = [own[label] for label in recordings.labels[chosen].tolist()]
+    names = [classes[label] for label in labels[chosen].tolist()]
     pixels = maps.round().int().tolist()
     return [{"label": n, "pixels": p} for n, p in zip(names, pixels, strict=True)]
 
 
-def _of_different_classes(labels: Tensor) -> Tensor:
-    """The first of each of some classes."""
-    found = [int((labels == label).nonzero()[0]) for label in sorted(set(labels.tolist()))[:NUMBER]]
-    return torch.tensor(sorted(found))
+def _first_of_classes(labels: Tensor) -> Tensor:
+    """Return where the first example of each of the first classes is."""
+    classes = sorted(set(labels.tolist()))[:NUMBER]
+    return torch.tensor(sorted(int((labels == label).nonzero()[0]) for label in classes))

@@ -1,18 +1,13 @@
 """Settings by name: those of the paper, of the authors' release, and ones for a small machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from diffstride.lab.runs import run_folder as runs
-from diffstride.lab.runs.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimConfig,
-    TrainerConfig,
-)
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config_file import read_config
+from diffstride.lab.runs.run_folder import Run
 
 
 class Recipe(NamedTuple):
@@ -20,115 +15,114 @@ class Recipe(NamedTuple):
     config: Config
 
 
+def vary(config: Config, **sections: Mapping[str, Any]) -> Config:
+    """Return a config with other settings in some of its sections.
+
+    >>> vary(Config(), trainer={"epochs": 3}).trainer.epochs
+    3
+    """
+    changed = {name: replace(getattr(config, name), **new) for name, new in sections.items()}
+    return replace(config, **changed)
+
+
+def recipe(summary: str, config: Config, **sections: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with a config, varied."""
+    return Recipe(summary, vary(config, **sections))
+
+
 # Section 3.2 of the paper.
-CIFAR = Config(
-    data=DataConfig(batch_size=256, crop_padding=4, flip=True),
-    optim=OptimConfig(lr=0.1, momentum=0.9, weight_decay=5e-3, milestones=(200 / 400, 300 / 400)),
-    trainer=TrainerConfig(epochs=400),
+CIFAR = vary(
+    Config(),
+    data=dict(batch_size=256, crop_padding=4, flip=True),
+    optim=dict(lr=0.1, momentum=0.9, weight_decay=5e-3, milestones=(200 / 400, 300 / 400)),
+    trainer=dict(epochs=400),
 )
+CIFAR10 = vary(CIFAR, data=dict(path="uoft-cs/cifar10"))
 
 # Section 3.1 of the paper: a million batches, here a thousand to an epoch.
-AUDIO = Config(
-    model=ModelConfig(name="audio_cnn"),
-    data=DataConfig(kind="audio", batch_size=256),
-    optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0, schedule="constant"),
-    trainer=TrainerConfig(epochs=1000, steps=1000),
+AUDIO = vary(
+    Config(),
+    model=dict(name="audio_cnn"),
+    data=dict(kind="audio", batch_size=256),
+    optim=dict(name="adam", lr=1e-4, weight_decay=0.0, schedule="constant"),
+    trainer=dict(epochs=1000, steps=1000),
 )
 
 RECIPES = {
-    "digits": Recipe(
+    "digits": recipe(
         "handwritten digits that come with scikit-learn, in a minute",
-        Config(
-            model=ModelConfig(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
-            data=DataConfig(batch_size=64, crop_padding=3),
-            optim=OptimConfig(
-                name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"
-            ),
-            trainer=TrainerConfig(epochs=12),
-        ),
+        Config(),
+        model=dict(width=0.25, smoothness=2.0, strides=(3.0, 2.0, 3.0)),
+        data=dict(batch_size=64, crop_padding=3),
+        optim=dict(name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"),
+        trainer=dict(epochs=12),
     ),
-    "fashion_mnist": Recipe(
+    "fashion_mnist": recipe(
         "Fashion-MNIST with the paper's settings for CIFAR",
-        replace(CIFAR, data=replace(CIFAR.data, path="zalando-datasets/fashion_mnist")),
+        CIFAR,
+        data=dict(path="zalando-datasets/fashion_mnist"),
     ),
-    "cifar10": Recipe(
-        "CIFAR-10 as in the paper: ResNet-18, 400 epochs",
-        replace(CIFAR, data=replace(CIFAR.data, path="uoft-cs/cifar10")),
-    ),
-    "cifar100": Recipe(
+    "cifar10": recipe("CIFAR-10 as in the paper: ResNet-18, 400 epochs", CIFAR10),
+    "cifar100": recipe(
         "CIFAR-100 as in the paper: ResNet-18, 400 epochs",
-        replace(CIFAR, data=replace(CIFAR.data, path="uoft-cs/cifar100")),
+        CIFAR,
+        data=dict(path="uoft-cs/cifar100"),
     ),
-    "cifar10_released": Recipe(
+    "cifar10_released": recipe(
         "CIFAR-10 as in the authors' release: pre-activation, mixup, label smoothing",
-        replace(
-            CIFAR,
-            model=ModelConfig(name="preact_resnet18"),
-            data=replace(CIFAR.data, path="uoft-cs/cifar10", batch_size=128, mixup=0.2),
-            # Its boundaries are 18,000 and 32,000 steps, of the 390 in each of 400 epochs.
-            optim=OptimConfig(
-                weight_decay=5e-4,
-                label_smoothing=0.2,
-                warmup_steps=400,
-                milestones=(18_000 / 390 / 400, 32_000 / 390 / 400),
-            ),
+        CIFAR10,
+        model=dict(name="preact_resnet18"),
+        data=dict(batch_size=128, mixup=0.2),
+        # Its boundaries are 18,000 and 32,000 steps, of the 390 in each of 400 epochs.
+        optim=dict(
+            milestones=(18_000 / 390 / 400, 32_000 / 390 / 400),
+            weight_decay=5e-4,
+            label_smoothing=0.2,
+            warmup_steps=400,
         ),
     ),
-    "cifar10_densenet": Recipe(
+    "cifar10_densenet": recipe(
         "CIFAR-10 with DenseNet-121, two strides (paper, appendix)",
-        replace(
-            CIFAR,
-            model=ModelConfig(name="densenet121"),
-            data=replace(CIFAR.data, path="uoft-cs/cifar10"),
-        ),
+        CIFAR10,
+        model=dict(name="densenet121"),
     ),
-    "cifar10_efficientnet": Recipe(
+    "cifar10_efficientnet": recipe(
         "CIFAR-10 at 128×128 with EfficientNet-B0, seven strides (paper, appendix)",
-        replace(
-            CIFAR,
-            model=ModelConfig(name="efficientnet_b0", stem="imagenet"),
-            data=replace(CIFAR.data, path="uoft-cs/cifar10", image_size=128, crop_padding=16),
-        ),
+        CIFAR10,
+        model=dict(name="efficientnet_b0", stem="imagenet"),
+        data=dict(image_size=128, crop_padding=16),
     ),
-    "imagenet": Recipe(
+    "imagenet": recipe(
         "ImageNet as in the paper: ResNet-18 with four strides, 90 epochs",
-        Config(
-            model=ModelConfig(stem="imagenet", strides=(1.0, 2.0, 2.0, 2.0)),
-            data=DataConfig(
-                path="ILSVRC/imagenet-1k",
-                batch_size=256,
-                image_size=224,
-                inception_crop=True,
-                flip=True,
-            ),
-            optim=OptimConfig(
-                lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)
-            ),
-            trainer=TrainerConfig(epochs=90),
-        ),
+        CIFAR,
+        model=dict(stem="imagenet", strides=(1.0, 2.0, 2.0, 2.0)),
+        data=dict(path="ILSVRC/imagenet-1k", image_size=224, inception_crop=True, crop_padding=0),
+        optim=dict(weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)),
+        trainer=dict(epochs=90),
     ),
-    "audio_scenes": Recipe(
+    "audio_scenes": recipe(
         "TUT Urban Acoustic Scenes 2018, 10 kinds of places, as in the paper",
-        replace(AUDIO, data=replace(AUDIO.data, layout="urban_scenes")),
+        AUDIO,
+        data=dict(layout="urban_scenes"),
     ),
-    "audio_birds": Recipe(
-        "DCASE 2018 bird audio detection, as in the paper",
-        replace(AUDIO, data=replace(AUDIO.data, layout="birds")),
+    "audio_birds": recipe(
+        "DCASE 2018 bird audio detection, as in the paper", AUDIO, data=dict(layout="birds")
     ),
-    "audio_instruments": Recipe(
+    "audio_instruments": recipe(
         "NSynth, 11 families of instruments, as in the paper",
-        replace(AUDIO, data=replace(AUDIO.data, layout="nsynth", label="instrument_family")),
+        AUDIO,
+        data=dict(layout="nsynth", label="instrument_family"),
     ),
-    "audio_pitch": Recipe(
-        "NSynth, 128 pitches, as in the paper",
-        replace(AUDIO, data=replace(AUDIO.data, layout="nsynth", label="pitch")),
+    "audio_pitch": recipe(
+        "NSynth, 128 pitches, as in the paper", AUDIO, data=dict(layout="nsynth", label="pitch")
     ),
-    "audio_commands": Recipe(
+    "audio_commands": recipe(
         "Speech Commands v0.02, 35 words, as in the paper",
-        replace(AUDIO, data=replace(AUDIO.data, layout="speech_commands")),
+        AUDIO,
+        data=dict(layout="speech_commands"),
     ),
-    "audio": Recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
-    "audio_multitask": Recipe(
+    "audio": recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
+    "audio_multitask": recipe(
         "one network for several tasks, as in the paper: --data.task NAME=PATH[:LABEL] for each",
         AUDIO,
     ),
@@ -136,15 +130,18 @@ RECIPES = {
 
 
 def find(name: str) -> tuple[str, Config] | None:
-    """The recipe of this name, or the config in this file or run, with the name of a run to be."""
+    """Return the config of a recipe, of a file or of a run, and a name for runs made from it.
+
+    Returns None if there is no recipe, file or run of this name.
+    """
     if name in RECIPES:
         return name, RECIPES[name].config
     path = Path(name).expanduser()
     if path.is_dir():
-        path = path / "config.yaml"
+        path = Run(path).config_file
     if not path.is_file():
         return None
-    return path.resolve().parent.name, replace(runs.load(path), name=None)
+    return path.resolve().parent.name, replace(read_config(path), name=None)
 
 
 def check_place(config: Config, name: str, words: Sequence[str]) -> None:
@@ -167,7 +164,7 @@ def check_place(config: Config, name: str, words: Sequence[str]) -> None:
 
 
 def override(config: Config, words: Sequence[str], program: str) -> Config:
-    """The config with what the command line says, ``--model.width 0.5`` for one.
+    """Return the config with what the command line says, ``--model.width 0.5`` for one.
 
     Exits with 2 and a message if that can't be understood, with 0 after ``--help``.
     """

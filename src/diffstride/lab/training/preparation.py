@@ -1,6 +1,7 @@
 """From a config to what is trained: data, network and loaders."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,13 +9,12 @@ import torch
 from torch import nn
 
 from diffstride import models
-from diffstride.lab.data import audio_batches as windows
-from diffstride.lab.data import digits, image_batches, images
-from diffstride.lab.data import recordings as audio
+from diffstride.lab.data import audio_batches, digits, image_batches, images, recordings
 from diffstride.lab.data.images import Images
+from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.sources import DataError, some
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
-from diffstride.lab.runs.config import Config, ModelConfig
+from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.training.audio_classifier import AudioClassifier
 from diffstride.lab.training.classifier import Classifier
 
@@ -27,8 +27,8 @@ class Prepared(NamedTuple):
 
     facts: Facts
     module: Classifier
-    train: image_batches.Batches | windows.Batches
-    test: image_batches.Batches | windows.Evaluation
+    train: image_batches.Batches | audio_batches.Batches
+    test: image_batches.Batches | audio_batches.Evaluation
 
 
 def prepare(config: Config, known: Facts | None = None) -> Prepared:
@@ -43,36 +43,30 @@ def prepare(config: Config, known: Facts | None = None) -> Prepared:
     return (_audio if config.data.kind == "audio" else _images)(config, known)
 
 
-def build(told: ModelConfig, facts: Facts) -> nn.Module:
-    """The network for data of which these are the facts."""
+def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
+    """Return the network for data of which these are the facts."""
+    settings = asdict(config)
+    settings["shared"] = settings.pop("shared_stride")
     classes = facts["classes"]
     several = isinstance(classes, Mapping)
     return models.create(
-        told.name,
         num_classes={k: len(v) for k, v in classes.items()} if several else len(classes),
         in_channels=facts["size"][0],
-        downsampling=told.downsampling,
-        strides=told.strides,
-        smoothness=told.smoothness,
-        convention=told.convention,
-        shared=told.shared_stride,
-        width=told.width,
-        stem=told.stem,
+        **settings,
     )
 
 
 def _images(config: Config, known: Facts | None) -> Prepared:
-    told = config.data
-    data = _load_images(config, known["classes"] if known else None)
+    data = _load_images(config.data, known["classes"] if known else None)
     if known is None:
         mean, std = image_batches.statistics(data.train)
     else:
-        _check_classes(list(data.classes), known, told.path)
+        _check_classes(list(data.classes), known, config.data.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
         if data.size[0] != known["size"][0]:
             raise DataError(
-                f"{told.path} has images of {data.size[0]} channels, and the run was trained on "
-                f"{known['size'][0]}"
+                f"{config.data.path} has images of {data.size[0]} channels, and the run was "
+                f"trained on {known['size'][0]}"
             )
     facts = {
         "size": data.size,
@@ -84,97 +78,97 @@ def _images(config: Config, known: Facts | None) -> Prepared:
         "skipped": data.skipped,
     }
     torch.manual_seed(config.seed)
-    module = Classifier(build(config.model, facts), config, data.size)
+    module = Classifier(build_model(config.model, facts), config, data.size)
+    batch_size = config.data.batch_size
     train = image_batches.Batches(
         data.train,
-        min(told.batch_size, len(data.train)),
-        augmentation=image_batches.Augmentation(told.crop_padding, told.flip),
+        min(batch_size, len(data.train)),
+        augmentation=image_batches.Augmentation(config.data.crop_padding, config.data.flip),
         shuffle=True,
         seed=config.seed,
         mean=mean,
         std=std,
     )
-    test = image_batches.Batches(data.test, told.batch_size, mean=mean, std=std)
+    test = image_batches.Batches(data.test, batch_size, mean=mean, std=std)
     return Prepared(facts, module, train, test)
 
 
-def _load_images(config: Config, classes: Sequence[str] | None) -> Images:
-    told = config.data
-    if told.path is None:
-        return digits.load(told.limit)
+def _load_images(config: DataConfig, classes: Sequence[str] | None) -> Images:
+    if config.path is None:
+        return digits.load(config.limit)
     return images.load(
-        told.path,
-        label=told.label,
-        image_size=told.image_size,
-        limit=told.limit,
-        skip_corrupt=told.skip_corrupt,
-        encoded=told.inception_crop,
+        config.path,
+        label=config.label,
+        image_size=config.image_size,
+        limit=config.limit,
+        skip_corrupt=config.skip_corrupt,
+        encoded=config.inception_crop,
         classes=classes,
     )
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
-    told = config.data
-    train: dict[str, audio.Recordings] = {}
-    test: dict[str, audio.Recordings] = {}
-    classes = {}
-    for name, (path, label) in _tasks(config).items():
-        opened = audio.open_recordings(path, told.layout, label)
+    train, test, classes = {}, {}, {}
+    for name, (path, label) in _tasks(config.data).items():
+        opened = recordings.open_recordings(path, config.data.layout, label)
         classes[name] = opened.classes
-        for files, found in ((opened.train, train), (opened.test, test)):
-            if files is opened.train and told.limit is not None:
-                files = some(files, told.limit)
-            where = str(Path(path).expanduser().resolve())
-            found[name] = audio.load(files, told.cache, where, skip_corrupt=told.skip_corrupt)
-    several = bool(told.task)
-    shown: Any = classes if several else classes[""]
+        limit = config.data.limit
+        train_files = opened.train if limit is None else some(opened.train, limit)
+        where = str(Path(path).expanduser().resolve())
+        train[name], test[name] = (
+            recordings.load(files, config.data.cache, where, skip_corrupt=config.data.skip_corrupt)
+            for files in (train_files, opened.test)
+        )
+
+    def by_task(values: Mapping[str, Any]) -> Any:
+        """Return the values of several tasks by name, or that of a single one."""
+        return values if config.data.task else values[""]
+
     if known is None:
-        mean, std = _level(train)
+        mean, std = _spectrogram_statistics(train)
     else:
-        _check_classes({k: list(v) for k, v in classes.items()} if several else list(shown), known)
+        _check_classes(by_task({name: list(names) for name, names in classes.items()}), known)
         mean, std = known["mean"][0], known["std"][0]
+    skipped = (path for name in train for split in (train, test) for path in split[name].skipped)
     facts = {
-        "size": (1, audio.WINDOW // HOP, CHANNELS),
+        "size": (1, recordings.WINDOW // HOP, CHANNELS),
         "axes": ("time", "frequency"),
         "sampling_rate": (FRAME_RATE, 1),
-        "classes": shown,
+        "classes": by_task(classes),
         "mean": [mean],
         "std": [std],
-        "train": {k: len(v) for k, v in train.items()} if several else len(train[""]),
-        "test": {k: len(v) for k, v in test.items()} if several else len(test[""]),
-        # Each once: tasks may be of the same recordings.
-        "skipped": list(
-            dict.fromkeys(name for k in train for r in (train[k], test[k]) for name in r.skipped)
-        ),
+        "train": by_task({name: len(split) for name, split in train.items()}),
+        "test": by_task({name: len(split) for name, split in test.items()}),
+        "skipped": list(dict.fromkeys(skipped)),  # each once: tasks may be of the same recordings
     }
     torch.manual_seed(config.seed)
     module = AudioClassifier(
-        build(config.model, facts),
+        build_model(config.model, facts),
         config,
         facts["size"],
         LogMel(mean, std),
         {name: len(names) for name, names in classes.items()},
-        {name: recordings.labels for name, recordings in test.items()},
+        {name: split.labels for name, split in test.items()},
     )
+    batch_size, steps = config.data.batch_size, config.trainer.steps
     return Prepared(
         facts,
         module,
-        windows.Batches(train, told.batch_size, steps=config.trainer.steps, seed=config.seed),
-        windows.Evaluation(test, told.batch_size),
+        audio_batches.Batches(train, batch_size, steps=steps, seed=config.seed),
+        audio_batches.Evaluation(test, batch_size),
     )
 
 
-def _tasks(config: Config) -> dict[str, tuple[str, str | None]]:
-    """Path and label of each task by name; a single one has none."""
-    told = config.data
-    if not told.task:
-        if told.path is None:
+def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:
+    """Return path and label of each task by name; a single task has the name ""."""
+    if not config.task:
+        if config.path is None:
             raise DataError("audio needs --data.path, or a --data.task for each of several tasks")
-        return {"": (told.path, told.label)}
-    if told.path is not None:
+        return {"": (config.path, config.label)}
+    if config.path is not None:
         raise DataError("--data.path is for one task and --data.task for several: give one of them")
     tasks = {}
-    for text in told.task:
+    for text in config.task:
         name, _, rest = text.partition("=")
         path, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "")
         if Path(rest).expanduser().exists():  # whatever is in its name
@@ -190,19 +184,16 @@ def _tasks(config: Config) -> dict[str, tuple[str, str | None]]:
     return tasks
 
 
-def _level(tasks: Mapping[str, audio.Recordings]) -> tuple[float, float]:
-    """The mean and standard deviation of spectrograms, from some windows of every task."""
-    batches = windows.Batches(tasks, 100 * len(tasks), steps=1)
-    (batch,) = batches
+def _spectrogram_statistics(tasks: Mapping[str, Recordings]) -> tuple[float, float]:
+    """Return the mean and standard deviation of spectrograms, from a few windows of every task."""
+    (batch,) = audio_batches.Batches(tasks, 100 * len(tasks), steps=1)
     values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
     return values.mean().item(), max(values.std().item(), 1e-3)
 
 
-def _check_classes(
-    found: Sequence[str] | Mapping[str, Sequence[str]], known: Facts, path: str | None = None
-) -> None:
-    if found != known["classes"]:
+def _check_classes(classes: Any, known: Facts, path: str | None = None) -> None:
+    if classes != known["classes"]:
         raise DataError(
             f"{path or 'these data'} must have the classes {known['classes']} that the run was "
-            f"trained on, got {found}"
+            f"trained on, got {classes}"
         )
