@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from diffstride.lab.data.audio_batches import Batches, Evaluation
+from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
+from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW, Recordings
-from diffstride.lab.data.sources import DataError
 
 
 def recordings(*seconds):
@@ -19,7 +19,7 @@ def recordings(*seconds):
 def test_windows_lie_within_recordings_and_short_ones_are_padded():
     whole = recordings(0.25, 1.0, 2.5)
     seen = set()
-    loader = Batches({"": whole}, 3, steps=200)
+    loader = AudioBatches({"": whole}, 3, steps=200)
     for batch in loader:
         waves, labels = batch[""]
         assert waves.shape == (3, WINDOW)
@@ -41,7 +41,7 @@ def test_batches_follow_from_seed_and_epoch_and_are_balanced_over_tasks():
     tasks = {"a": recordings(*[1.5] * 4), "b": recordings(*[2.0] * 9), "c": recordings(3.0, 1.0)}
 
     def drawn(epoch=0, place=(0, 1), **options):
-        loader = Batches(tasks, 7, **options)
+        loader = AudioBatches(tasks, 7, **options)
         loader.epoch, loader.place = lambda: epoch, lambda: place
         return list(loader)
 
@@ -62,7 +62,7 @@ def test_batches_follow_from_seed_and_epoch_and_are_balanced_over_tasks():
     assert sorted(together.tolist()) == sorted(first[0]["a"][1].tolist())
     assert len(drawn(steps=5)) == 5
     with pytest.raises(DataError, match="at least the number of tasks, 3, got 2"):
-        Batches(tasks, 2)
+        AudioBatches(tasks, 2)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
@@ -71,7 +71,7 @@ def test_evaluation_sees_every_sample_once(processes):
     tasks = {"a": recordings(*seconds), "b": recordings(0.5)}
     seen = {name: [] for name in tasks}
     for rank in range(processes):
-        loader = Evaluation(tasks, 4)
+        loader = AudioEvaluation(tasks, 4)
         loader.place = lambda rank=rank: (rank, processes)
         assert len(list(loader)) == len(loader) == 5
         for batch in loader:

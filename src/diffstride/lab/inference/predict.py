@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import pictures
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.audio_batches import Evaluation
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data import image_decoding
+from diffstride.lab.data.audio_batches import AudioEvaluation
+from diffstride.lab.data.audio_decoding import to_samples
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.inference.load_trained import Score, open_model
 from diffstride.lab.inference.preprocessing import Preparation
@@ -72,7 +73,7 @@ def predict(
             data = _content(Path(file))
             if of_images:
                 return pixels(str(file), data, preparation, resize)
-            return audio.to_samples(str(file), data)
+            return to_samples(str(file), data)
         except DataError as error:
             return error
 
@@ -136,17 +137,17 @@ def _content(path: Path) -> bytes:
 def pixels(name: str, data: bytes, preparation: Preparation, resize: bool) -> Tensor:
     """An image as the network takes it, in bytes."""
     channels, height, width = preparation.size
-    picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+    picture = image_decoding.open_picture(name, data).convert("L" if channels == 1 else "RGB")
     if preparation.margin is not None:
-        picture = pictures.middle(name, picture, (height, width), preparation.margin)
+        picture = image_decoding.middle(name, picture, (height, width), preparation.margin)
     elif picture.size != (width, height):
         if not resize:
             raise DataError(
                 f"{name} is {picture.height}×{picture.width}, and the network was trained on "
                 f"{height}×{width}: --resize scales it, and takes its middle"
             )
-        picture = pictures.middle(name, picture, (height, width))
-    return pictures.to_pixels(picture)
+        picture = image_decoding.middle(name, picture, (height, width))
+    return image_decoding.to_pixels(picture)
 
 
 def _judge_images(pixels: list[Tensor], preparation: Preparation, score: Score) -> list[Tensor]:
@@ -157,14 +158,14 @@ def _judge_images(pixels: list[Tensor], preparation: Preparation, score: Score) 
 def _judge_recordings(waves: list[Any], preparation: Preparation, score: Score) -> list[Tensor]:
     """The mean score of the windows of each."""
     starts = np.cumsum([0, *(len(wave) for wave in waves)])
-    recordings = audio.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
+    recordings = Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
     frontend = LogMel(preparation.mean[0], preparation.std[0])
     sums = [
         torch.zeros(len(waves), len(names), dtype=torch.float64)
         for names in preparation.classes.values()
     ]
     numbers = torch.zeros(len(waves), 1, dtype=torch.float64)
-    for batch in Evaluation({"": recordings}, _batch_size(preparation)):
+    for batch in AudioEvaluation({"": recordings}, _batch_size(preparation)):
         windows, owners = batch[""]
         numbers.index_add_(0, owners, torch.ones(len(owners), 1, dtype=torch.float64))
         for total, scores in zip(sums, score(frontend(windows)), strict=True):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import image_batches as batches
+from diffstride.lab.data.image_batches import ImageBatches
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.training.prepare import Prepared
 
@@ -19,7 +19,7 @@ def choose(prepared: Prepared) -> list[dict[str, Any]]:
     """
     classes = prepared.facts["classes"]
     test = prepared.test
-    if isinstance(test, batches.Batches):
+    if isinstance(test, ImageBatches):
         chosen = _of_different_classes(test.split.labels)
         maps = test.split.take(chosen).float().mean(1)
         names = [classes[label] for label in test.split.labels[chosen].tolist()]

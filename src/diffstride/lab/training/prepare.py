@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from diffstride import models
-from diffstride.lab.data import audio_batches as windows
-from diffstride.lab.data import digits, image_batches, images
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.images import Images
-from diffstride.lab.data.sources import DataError, some
+from diffstride.lab.data import digits, images, recordings
+from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
+from diffstride.lab.data.image_batches import Augmentation, ImageBatches, statistics
+from diffstride.lab.data.images import ImageDataset
+from diffstride.lab.data.labelled_files import AUDIO, DataError
+from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.recordings import WINDOW, Recordings
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.config import Config, ModelConfig
 from diffstride.lab.training.audio_classifier import AudioClassifier
@@ -27,8 +29,8 @@ class Prepared(NamedTuple):
 
     facts: Facts
     module: Classifier
-    train: image_batches.Batches | windows.Batches
-    test: image_batches.Batches | windows.Evaluation
+    train: ImageBatches | AudioBatches
+    test: ImageBatches | AudioEvaluation
 
 
 def prepare(config: Config, known: Facts | None = None) -> Prepared:
@@ -65,7 +67,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     told = config.data
     data = _load_images(config, known["classes"] if known else None)
     if known is None:
-        mean, std = image_batches.statistics(data.train)
+        mean, std = statistics(data.train)
     else:
         _check_classes(list(data.classes), known, told.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
@@ -85,20 +87,20 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     }
     torch.manual_seed(config.seed)
     module = Classifier(build(config.model, facts), config, data.size)
-    train = image_batches.Batches(
+    train = ImageBatches(
         data.train,
         min(told.batch_size, len(data.train)),
-        augmentation=image_batches.Augmentation(told.crop_padding, told.flip),
+        augmentation=Augmentation(told.crop_padding, told.flip),
         shuffle=True,
         seed=config.seed,
         mean=mean,
         std=std,
     )
-    test = image_batches.Batches(data.test, told.batch_size, mean=mean, std=std)
+    test = ImageBatches(data.test, told.batch_size, mean=mean, std=std)
     return Prepared(facts, module, train, test)
 
 
-def _load_images(config: Config, classes: Sequence[str] | None) -> Images:
+def _load_images(config: Config, classes: Sequence[str] | None) -> ImageDataset:
     told = config.data
     if told.path is None:
         return digits.load(told.limit)
@@ -115,17 +117,14 @@ def _load_images(config: Config, classes: Sequence[str] | None) -> Images:
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
     told = config.data
-    train: dict[str, audio.Recordings] = {}
-    test: dict[str, audio.Recordings] = {}
+    train: dict[str, Recordings] = {}
+    test: dict[str, Recordings] = {}
     classes = {}
     for name, (path, label) in _tasks(config).items():
-        opened = audio.open_recordings(path, told.layout, label)
+        opened = open_files(path, AUDIO, layout=told.layout, label=label, limit=told.limit)
         classes[name] = opened.classes
         for files, found in ((opened.train, train), (opened.test, test)):
-            if files is opened.train and told.limit is not None:
-                files = some(files, told.limit)
-            where = str(Path(path).expanduser().resolve())
-            found[name] = audio.load(files, told.cache, where, skip_corrupt=told.skip_corrupt)
+            found[name] = recordings.load(files, told.cache, path, skip_corrupt=told.skip_corrupt)
     several = bool(told.task)
     shown: Any = classes if several else classes[""]
     if known is None:
@@ -134,7 +133,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         _check_classes({k: list(v) for k, v in classes.items()} if several else list(shown), known)
         mean, std = known["mean"][0], known["std"][0]
     facts = {
-        "size": (1, audio.WINDOW // HOP, CHANNELS),
+        "size": (1, WINDOW // HOP, CHANNELS),
         "axes": ("time", "frequency"),
         "sampling_rate": (FRAME_RATE, 1),
         "classes": shown,
@@ -154,13 +153,13 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         facts["size"],
         LogMel(mean, std),
         {name: len(names) for name, names in classes.items()},
-        {name: recordings.labels for name, recordings in test.items()},
+        {name: split.labels for name, split in test.items()},
     )
     return Prepared(
         facts,
         module,
-        windows.Batches(train, told.batch_size, steps=config.trainer.steps, seed=config.seed),
-        windows.Evaluation(test, told.batch_size),
+        AudioBatches(train, told.batch_size, steps=config.trainer.steps, seed=config.seed),
+        AudioEvaluation(test, told.batch_size),
     )
 
 
@@ -190,9 +189,9 @@ def _tasks(config: Config) -> dict[str, tuple[str, str | None]]:
     return tasks
 
 
-def _level(tasks: Mapping[str, audio.Recordings]) -> tuple[float, float]:
+def _level(tasks: Mapping[str, Recordings]) -> tuple[float, float]:
     """The mean and standard deviation of spectrograms, from some windows of every task."""
-    batches = windows.Batches(tasks, 100 * len(tasks), steps=1)
+    batches = AudioBatches(tasks, 100 * len(tasks), steps=1)
     (batch,) = batches
     values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
     return values.mean().item(), max(values.std().item(), 1e-3)

@@ -6,10 +6,10 @@ import re
 import pytest
 import torch
 
-from diffstride.lab.data import folders, layouts
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.layouts import LAYOUTS, SCENES, recognise
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data import class_folders
+from diffstride.lab.data.labelled_files import AUDIO, DataError
+from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.published import LAYOUTS, SCENES, read_published, recognise
 from tests.audio_trees import BIRDS, TREES, write
 
 
@@ -38,7 +38,7 @@ def test_every_layout_is_tried():
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_holds_for_every_layout(tree, name):
     folder = tree(name)
-    train, test, classes = LAYOUTS[name](folder, None)
+    train, test, classes = read_published(name, folder, None)
     assert (train.split, test.split) == ("train", "test")
     assert not set(train.paths) & set(test.paths)
     for split in (train, test):
@@ -64,7 +64,7 @@ def test_other_folders_are_not_recognised(tmp_path):
 
 def test_scenes_follow_the_first_fold(tree):
     folder = tree("urban_scenes")
-    train, test, classes = layouts.urban_scenes(folder)
+    train, test, classes = read_published("urban_scenes", folder)
     assert classes == SCENES == tuple(sorted(SCENES))
     assert len(classes) == 10
     assert names(train, folder)[:2] == [
@@ -78,9 +78,9 @@ def test_scenes_follow_the_first_fold(tree):
 
 def test_scenes_of_a_test_list_without_labels_are_those_of_the_table(tree):
     folder = tree("urban_scenes")
-    expected = layouts.urban_scenes(folder).test
+    expected = read_published("urban_scenes", folder).test
     (folder / "evaluation_setup/fold1_evaluate.txt").unlink()
-    found = layouts.urban_scenes(folder).test
+    found = read_published("urban_scenes", folder).test
     assert found.paths == expected.paths
     assert torch.equal(found.labels, expected.labels)
 
@@ -90,7 +90,7 @@ def test_a_part_of_the_scenes_has_the_classes_of_all(tree):
     for path in (folder / "meta.csv", *(folder / "evaluation_setup").iterdir()):
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if "filename" in line or "tram" in line))
-    train, test, classes = layouts.urban_scenes(folder)
+    train, test, classes = read_published("urban_scenes", folder)
     assert classes == SCENES
     assert train.labels.tolist() == [9, 9]
     assert test.labels.tolist() == [9]
@@ -98,7 +98,7 @@ def test_a_part_of_the_scenes_has_the_classes_of_all(tree):
 
 def test_birds_are_split_by_the_hash_of_their_id(tree):
     folder = tree("birds", number=500)
-    train, test, classes = layouts.birds(folder)
+    train, test, classes = read_published("birds", folder)
     assert classes == ("no bird", "bird")
     assert len(train) + len(test) == 1000
     assert 70 < len(test) < 130
@@ -107,7 +107,7 @@ def test_birds_are_split_by_the_hash_of_their_id(tree):
         assert split.labels.tolist() == [int(int(path.stem) % 3 == 0) for path in split.paths]
     ids = {path.stem for path in test.paths}
     (folder / "BirdVoxDCASE20k_csvpublic.csv").unlink()  # the rest stays where it is
-    assert {path.stem for path in layouts.birds(folder).test.paths} == {
+    assert {path.stem for path in read_published("birds", folder).test.paths} == {
         i for i in ids if len(i) < 4
     }
 
@@ -121,7 +121,7 @@ def test_birds_are_found_by_their_dataset_then_in_wav_then_anywhere(tree):
     write(folder / "comments.csv", "itemid,comment\n3,nice\n")
     for place in ("a/x", "b/wav/x", "c/y"):
         write(folder / f"{place}.wav")
-    train, test, _ = layouts.birds(folder)
+    train, test, _ = read_published("birds", folder)
     found = {path.stem: path.relative_to(folder) for path in (*train.paths, *test.paths)}
     assert {stem: found[stem].as_posix() for stem in ("3", "x", "y")} == {
         "3": "ff1010bird/wav/3.wav",
@@ -134,39 +134,39 @@ def test_birds_may_be_linked_in(tree, tmp_path):
     folder = tree("birds")
     (folder / "BirdVox").rename(tmp_path / "elsewhere")
     (folder / "BirdVox").symlink_to(tmp_path / "elsewhere/wav")
-    train, test, _ = layouts.birds(folder)
+    train, test, _ = read_published("birds", folder)
     assert {folder / f"BirdVox/{n}.wav" for n in range(1000, 1030)} < {*train.paths, *test.paths}
 
 
 def test_birds_among_links_in_circles_are_found(tree, monkeypatch):
     """Each folder is linked into each: there are 10! ways through them, and one way back."""
     folder = tree("birds")
-    monkeypatch.setattr(folders, "MOST_FOLDERS", 1000)
-    expected = layouts.birds(folder)
+    monkeypatch.setattr(class_folders, "MOST_FOLDERS", 1000)
+    expected = read_published("birds", folder)
     places = [folder / f"{n}" for n in range(10)]
     for place in places:
         place.mkdir()
         (place / "up").symlink_to("..")
-    assert layouts.birds(folder).train.paths == expected.train.paths
+    assert read_published("birds", folder).train.paths == expected.train.paths
     for place in places:
         for other in places:
             (place / f"to {other.name}").symlink_to(other)
     with pytest.raises(DataError, match=r"birds has more than 1,000 folders: links in it lead in"):
-        layouts.birds(folder)
+        read_published("birds", folder)
 
 
 def test_birds_of_equal_id_in_two_sets_are_told_apart(tree):
     folder = tree("birds")
     write(folder / "extra.csv", BIRDS + "3,other,0\n")
     write(folder / "other/wav/3.wav")
-    train, test, _ = layouts.birds(folder)
+    train, test, _ = read_published("birds", folder)
     third = [path for path in (*train.paths, *test.paths) if path.stem == "3"]
     assert {path.parts[-3] for path in third} == {"ff1010bird", "other"}
 
 
 def test_notes_by_family(tree):
     folder = tree("nsynth")
-    train, test, classes = LAYOUTS["nsynth"](folder, None)
+    train, test, classes = read_published("nsynth", folder, None)
     assert len(classes) == 11
     assert (classes[0], classes[9], classes[10]) == ("bass", "synth_lead", "vocal")
     assert train.labels.tolist() == list(range(11))
@@ -175,7 +175,7 @@ def test_notes_by_family(tree):
 
 
 def test_notes_by_pitch(tree):
-    train, test, classes = LAYOUTS["nsynth"](tree("nsynth"), "pitch")
+    train, test, classes = read_published("nsynth", tree("nsynth"), "pitch")
     assert classes == tuple(str(n) for n in range(128))
     assert train.labels.tolist() == list(range(60, 71))
     assert test.labels.tolist() == [62, 65, 67]
@@ -183,7 +183,7 @@ def test_notes_by_pitch(tree):
 
 def test_commands_are_trained_on_where_no_list_has_them(tree):
     folder = tree("speech_commands")
-    train, test, classes = layouts.speech_commands(folder)
+    train, test, classes = read_published("speech_commands", folder)
     assert classes == ("bed", "no", "yes")
     tested, validated = (
         (folder / f"{name}_list.txt").read_text().split() for name in ("testing", "validation")
@@ -197,34 +197,34 @@ def test_commands_are_trained_on_where_no_list_has_them(tree):
 
 def test_commands_may_be_linked_in_and_what_systems_leave_behind_is_left_out(tree, tmp_path):
     folder = tree("speech_commands")
-    expected = layouts.speech_commands(folder)
+    expected = read_published("speech_commands", folder)
     (folder / "yes").rename(tmp_path / "elsewhere")
     (folder / "yes").symlink_to(tmp_path / "elsewhere")
     write(folder / "no/._1.wav")
     write(folder / "no/.DS_Store")
-    found = layouts.speech_commands(folder)
+    found = read_published("speech_commands", folder)
     assert found.classes == expected.classes
     assert (found.train.paths, found.test.paths) == (expected.train.paths, expected.test.paths)
     write(folder / "no/another.WAV")
-    assert folder / "no/another.WAV" in layouts.speech_commands(folder).train.paths
+    assert folder / "no/another.WAV" in read_published("speech_commands", folder).train.paths
 
 
 def test_a_word_that_is_only_tested_is_refused(tree):
     folder = tree("speech_commands")
-    assert audio.open_recordings(str(folder)).classes == ("bed", "no", "yes")
-    for path in layouts.speech_commands(folder).train.paths:
+    assert open_files(str(folder), AUDIO, layout="auto").classes == ("bed", "no", "yes")
+    for path in read_published("speech_commands", folder).train.paths:
         if path.parent.name in ("no", "yes"):
             path.unlink()
     with pytest.raises(DataError, match="classes that the training set has no example of: no, yes"):
-        audio.open_recordings(str(folder))
+        open_files(str(folder), AUDIO, layout="auto")
 
 
 def test_lists_may_end_in_blank_lines_and_come_from_windows(tree):
     folder = tree("speech_commands")
-    expected = layouts.speech_commands(folder).test.paths
+    expected = read_published("speech_commands", folder).test.paths
     path = folder / "testing_list.txt"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    assert layouts.speech_commands(folder).test.paths == expected
+    assert read_published("speech_commands", folder).test.paths == expected
 
 
 def without(path):
@@ -366,31 +366,31 @@ def test_a_wrong_layout_is_named(tree, name, change, path, text):
     folder = tree(name)
     change(folder)
     with pytest.raises(DataError, match=f"^{re.escape(str(folder / path))}.*{text}"):
-        LAYOUTS[name](folder, None)
+        read_published(name, folder, None)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_missing_folder_is_named(tmp_path, name):
     missing = tmp_path / "missing"
     with pytest.raises(DataError, match=f"^{re.escape(str(missing))}.* must "):
-        LAYOUTS[name](missing, None)
+        read_published(name, missing, None)
 
 
 @pytest.mark.parametrize("name", sorted(set(LAYOUTS) - {"nsynth"}))
 def test_a_layout_may_have_one_kind_of_label(tree, name):
     folder = tree(name)
     with pytest.raises(DataError, match=f"^{re.escape(str(folder))} has one kind.*'pitch'"):
-        LAYOUTS[name](folder, "pitch")
+        read_published(name, folder, "pitch")
 
 
 @pytest.mark.parametrize("label", ["velocity", ""])
 def test_notes_have_two_kinds_of_label(tree, label):
     with pytest.raises(DataError, match=f"instrument_family or pitch, got '{label}'"):
-        LAYOUTS["nsynth"](tree("nsynth"), label)
+        read_published("nsynth", tree("nsynth"), label)
 
 
 def test_a_pitch_is_a_midi_number(tree):
     folder = tree("nsynth")
     (folder / NOTES).write_text('{"a": {"pitch": 128, "instrument_family": 0}}')
     with pytest.raises(DataError, match="a: pitch must be from 0 to 127, got 128"):
-        layouts.nsynth(folder, "pitch")
+        read_published("nsynth", folder, "pitch")
