@@ -7,7 +7,7 @@ from torch import Tensor
 
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.loader import Loader
-from diffstride.lab.data.recordings import WINDOW, Recordings
+from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 
 
 class AudioBatches(Loader):
@@ -53,7 +53,7 @@ class AudioBatches(Loader):
                 # Shifted from task to task, so that processes get as many examples in all.
                 part = slice((rank - i) % processes, None, processes)
                 places = [
-                    (recording, int(x * (max(0, recordings.length(recording) - WINDOW) + 1)))
+                    (recording, int(x * (max(0, recordings.length(recording) - WINDOW_LENGTH) + 1)))
                     for recording, x in zip(
                         chosen[part].tolist(), fractions[part].tolist(), strict=True
                     )
@@ -77,7 +77,7 @@ class AudioEvaluation(Loader):
             places = [
                 (recording, first)
                 for recording in range(len(recordings))
-                for first in range(0, recordings.length(recording), WINDOW)
+                for first in range(0, recordings.length(recording), WINDOW_LENGTH)
             ]
             starts = range(0, len(places), batch_size)
             self.batches += [(name, places[start : start + batch_size]) for start in starts]

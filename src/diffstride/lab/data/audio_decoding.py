@@ -30,9 +30,9 @@ def decode(name: str, data: bytes) -> Any:
         raise ImportError(f"audio needs {error.name}: pip install 'diffstride[audio]'") from error
 
     try:
-        with soundfile.SoundFile(io.BytesIO(require_complete(data, RATE))) as file:
+        with soundfile.SoundFile(io.BytesIO(require_complete(data))) as file:
             rate = file.samplerate
-            check_format(rate, file.channels, file.frames, RATE)
+            check_format(rate, file.channels, file.frames)
             mono = _mono(file)
         mono = mono if rate == RATE else soxr.resample(mono, rate, RATE)
         if not len(mono):

@@ -7,6 +7,8 @@ cut off for all of it, and no library says how long such a file should be.
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+from diffstride.lab.data.spectrogram import RATE
+
 ByteOrder: TypeAlias = Literal["little", "big"]
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
@@ -19,11 +21,8 @@ UNKNOWN = (range(0x7FFF_0000, 0x8000_0001), range(0xFFFF_0000, 0x1_0000_0000))
 """Sizes that programs write while they do not know how long a recording will be."""
 
 
-def check_format(rate: int, channels: int, frames: int, wanted_rate: int) -> None:
-    """Raise a ValueError for a format that no recording has, or one too long to be decoded.
-
-    ``frames`` is the number of samples of a channel, before it is resampled to ``wanted_rate``.
-    """
+def check_format(rate: int, channels: int, frames: int) -> None:
+    """Raise a ValueError for a rate or channels that no recording has, or for too many samples."""
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise ValueError(
             f"it has {rate:,} samples a second, and must have from {LOWEST_RATE:,} to "
@@ -31,21 +30,19 @@ def check_format(rate: int, channels: int, frames: int, wanted_rate: int) -> Non
         )
     if not 1 <= channels <= MOST_CHANNELS:
         raise ValueError(f"it has {channels:,} channels, and must have from 1 to {MOST_CHANNELS:,}")
-    if frames * max(channels, wanted_rate / rate) > MOST_SAMPLES:
+    if frames * max(channels, RATE / rate) > MOST_SAMPLES:
         raise ValueError(
             f"it has {frames:,} samples of {channels:,} channels at {rate:,} Hz, "
             f"{frames / rate / 3600:,.1f} hours: cut it into shorter files"
         )
 
 
-def require_complete(data: bytes, wanted_rate: int) -> bytes:
+def require_complete(data: bytes) -> bytes:
     """Return a file that is as long as its header says, or of a format that is not checked here.
 
     Files that were written into a pipe do not say how long they are, and end where they end. If
-    such a file says 0, that is replaced by what libsndfile understands as unknown.
-
-    Raises:
-        ValueError: if it was cut off, or :func:`check_format` raises it.
+    such a file says 0, that is replaced by what libsndfile understands as unknown. Raises a
+    ValueError for a file that was cut off, and as :func:`check_format` does.
     """
     form = data[:4]
     if form not in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM"):
@@ -58,7 +55,7 @@ def require_complete(data: bytes, wanted_rate: int) -> bytes:
             size_above_4_gb = int.from_bytes(content[8:16], order)
         elif name == b"fmt ":
             channels, rate = (int.from_bytes(content[i:j], order) for i, j in ((2, 4), (4, 8)))
-            check_format(rate, channels, 0, wanted_rate)
+            check_format(rate, channels, frames=0)
         elif name in (b"data", b"SSND"):
             there = len(data) - start
             file_end = 8 + int.from_bytes(data[4:8], order)

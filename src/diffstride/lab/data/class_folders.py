@@ -15,10 +15,7 @@ def walk(folder: Path) -> dict[Path, str]:
 
     Links to folders are followed, but not back into a folder that the path has come through.
     Hidden files and folders are left out, and what macOS packs into archives. A link that leads
-    nowhere counts as a file.
-
-    Raises:
-        DataError: if a folder can't be read, or there are more than a million.
+    nowhere counts as a file. A folder that can't be read is a DataError.
     """
     files: dict[Path, str] = {}
     start = os.path.realpath(folder)
@@ -49,23 +46,16 @@ def walk(folder: Path) -> dict[Path, str]:
 
 
 def read_class_folders(folder: Path, files: Mapping[Path, str], kind: Kind) -> FileDataset:
-    """Return the files of a folder with ``train`` and ``test`` folders, by class.
+    """Return the training and the test set of a folder, of which :func:`walk` gave the files.
 
-    A file is of the class whose folder it is in, however deep. The classes are those of both sets.
-
-    Args:
-        folder: the one that has these folders.
-        files: what :func:`walk` returned for it.
-        kind: which files are examples; others are passed over.
-
-    Raises:
-        DataError: for a missing folder, a class without a file, a file beside the folders of
-            classes, a link that leads nowhere, or a file that is linked into both sets or into
-            two classes.
+    A file is of the class whose folder it is in, however deep; files of another kind are passed
+    over. The classes are those of both sets. A DataError says if a folder is missing, a class has
+    no file, a file is beside the folders of classes, a link leads nowhere, or a file is linked into
+    both sets or into two classes.
     """
     test = next((name for name in TEST_SPLITS if (folder / name).is_dir()), "")
     trained = {path.name for path in (folder / "train").glob("[!.]*") if path.is_dir()}
-    trained -= {"__MACOSX"}
+    trained.discard("__MACOSX")
     if len(trained) < 2 or not test:
         raise DataError(
             f"{folder} has neither parquet files nor the folders train and test, with a folder of "
@@ -81,24 +71,23 @@ def read_class_folders(folder: Path, files: Mapping[Path, str], kind: Kind) -> F
             if not path.exists():  # it may have been the folder of a class on a disk that is away
                 raise DataError(f"{path} is a link to {path.readlink()}, which is not there")
             continue
-        name, *deeper = inside
-        if not deeper:
+        if len(inside) < 2:
             raise DataError(f"{path} must be in the folder of a class, {path.parent / 'CLASS'}")
-        first, use = first_uses.setdefault(real_path, (path, (split, name)))
-        if use != (split, name):
+        first, use = first_uses.setdefault(real_path, (path, (split, inside[0])))
+        if use != (split, inside[0]):
             raise DataError(
                 f"{first} and {path} are one file: it can't be of two classes, nor both trained "
                 f"on and tested on"
             )
-        examples[split].append((path, name))
+        examples[split].append((path, inside[0]))
     empty = sorted(trained - {name for _, name in examples["train"]})
     if empty or not examples[test]:
         where = folder / "train" / empty[0] if empty else folder / test
         raise DataError(f"{where} has no {kind.name} file ({', '.join(kind.suffixes[:5])}, ...)")
     classes = sorted(trained | {name for _, name in examples[test]})
     numbers = {name: number for number, name in enumerate(classes)}
-    train_set, test_set = (
+    train_files, test_files = (
         FilePaths.of(split, [(path, numbers[name]) for path, name in examples[folder_name]])
         for split, folder_name in (("train", "train"), ("test", test))
     )
-    return FileDataset(train_set, test_set, tuple(classes))
+    return FileDataset(train_files, test_files, tuple(classes))

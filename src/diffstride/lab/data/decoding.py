@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from tqdm import tqdm
+
 from diffstride.lab.data.labelled_files import DataError, Kind, LabelledFiles
 
 Decoded = TypeVar("Decoded")
@@ -25,7 +27,6 @@ def decode_all(
         DataError: for a file that ``decode`` raises it for, unless there is a list ``skipped`` for
             the names of such files, and if no file can be read.
     """
-    from tqdm import tqdm
 
     def attempt(file: tuple[str, bytes]) -> Decoded | DataError:
         try:

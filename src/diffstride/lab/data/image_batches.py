@@ -34,13 +34,14 @@ def flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def shift(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     """Cut each image out of itself with a border of zeros, anywhere."""
-    batch, channels, height, width = images.shape
+    height, width = images.shape[-2:]
     padded = F.pad(images, [padding] * 4)
-    top, left = torch.randint(2 * padding + 1, (2, batch, 1), generator=generator)
-    rows = (top + torch.arange(height))[:, None, :, None]
-    columns = (left + torch.arange(width))[:, None, None, :]
-    image = torch.arange(batch)[:, None, None, None]
-    return padded[image, torch.arange(channels)[None, :, None, None], rows, columns]
+    corners = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).T.tolist()
+    cut = [
+        image[:, top : top + height, left : left + width]
+        for image, (top, left) in zip(padded, corners, strict=True)
+    ]
+    return torch.stack(cut)
 
 
 class ImageBatches(Loader):

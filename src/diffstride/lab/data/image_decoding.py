@@ -4,7 +4,9 @@ import io
 import threading
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from diffstride.lab.data.labelled_files import DataError
@@ -25,8 +27,6 @@ def open_picture(name: str, data: bytes) -> Any:
     Raises:
         DataError: if it can't be read, or is too large.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     try:
         # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
         # long. Here it reads the header only, whatever the size.
@@ -65,9 +65,6 @@ def _is_turned(picture: Any) -> bool:
 
 def _opaque(picture: Any) -> Any:
     """Return a picture with 8 bits for grey or for red, green and blue, on white."""
-    import numpy as np
-    from PIL import Image
-
     if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
         values = np.asarray(picture)
         grey = (values // 256).clip(0, 255).astype(np.uint8)
@@ -83,11 +80,7 @@ def _opaque(picture: Any) -> Any:
 
 
 def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
-    """Scale a picture until it covers ``margin`` times a height and width, and cut its middle out.
-
-    Raises:
-        DataError: as :func:`covering`.
-    """
+    """Scale a picture as :func:`covering` says, and return its middle, of this height and width."""
     height, width = size
     scaled = covering(name, picture.size, size, margin)
     left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
@@ -95,40 +88,31 @@ def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) 
 
 
 def covering(
-    name: str, of: tuple[int, int], size: tuple[int, int], margin: float = 1.0
+    name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
 ) -> tuple[int, int]:
     """Return the width and height at which a picture covers ``margin`` times a height and width.
 
-    Args:
-        name: what an error calls the picture.
-        of: its width and height.
-        size: the height and width to cover.
-        margin: how much more than ``size`` to cover.
-
-    Raises:
-        DataError: if the picture is so long and narrow that it would be too large then.
+    ``picture_size`` is its width and height now. A picture that is so long and narrow that it would
+    be too large then is a DataError.
     """
-    wanted = size[::-1]
-    factor = max(n * margin / m for n, m in zip(wanted, of, strict=True))
-    width, height = (max(n, round(m * factor)) for n, m in zip(wanted, of, strict=True))
+    (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
+    factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
+    width = max(wanted_width, round(old_width * factor))
+    height = max(wanted_height, round(old_height * factor))
     if width * height > MOST_PIXELS:
         raise DataError(
-            f"{name} has {of[1]:,}×{of[0]:,} pixels, and would have {height:,}×{width:,} to cover "
-            f"{size[0]:,}×{size[1]:,}; {MOST_PIXELS:,} in all are the most"
+            f"{name} has {old_height:,}×{old_width:,} pixels, and would have {height:,}×{width:,} "
+            f"to cover {wanted_height:,}×{wanted_width:,}; {MOST_PIXELS:,} in all are the most"
         )
     return width, height
 
 
 def scale(picture: Any, size: tuple[int, int], box: tuple[float, ...] | None = None) -> Any:
     """Return a picture, or a box of it, at another width and height."""
-    from PIL import Image
-
     return picture.resize(size, Image.Resampling.BICUBIC, box=box)
 
 
 def to_pixels(picture: Any) -> Tensor:
     """Return the pixels (channels, height, width) of a picture as bytes."""
-    import numpy as np
-
     pixels = torch.from_numpy(np.array(picture))
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)

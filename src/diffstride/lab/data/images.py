@@ -30,7 +30,7 @@ class DecodedImages:
         return len(self.labels)
 
     def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return chosen images."""
+        """Return the chosen images."""
         return self.images[chosen]
 
 
@@ -42,21 +42,17 @@ class EncodedImages:
 
     def __init__(self, files: LabelledFiles, side: int) -> None:
         self.files, self.labels = files, files.labels
-        self.square = side, side
-        self.size: tuple[int, ...] = (3, side, side)
+        self.side, self.size = side, (3, side, side)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Decode images on all cores: the middle of each, or with a generator a random part.
-
-        Raises:
-            DataError: for an image that can't be read.
-        """
+        """Decode images on all cores: the middle of each, or with a generator a random part."""
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
         draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
+        square = self.side, self.side
 
         def decode(i: int, file: tuple[str, bytes]) -> Tensor:
             try:
@@ -64,9 +60,9 @@ class EncodedImages:
             except DataError as error:
                 raise unreadable(error, IMAGE) from error
             if draws is None:
-                return to_pixels(middle(file[0], picture, self.square, MARGIN))
+                return to_pixels(middle(file[0], picture, square, MARGIN))
             box = random_part(picture.width, picture.height, draws[i])
-            return to_pixels(scale(picture, self.square, box))
+            return to_pixels(scale(picture, square, box))
 
         files = self.files.read(chosen.tolist())
         return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
@@ -74,27 +70,31 @@ class EncodedImages:
     def open(self, name: str, data: bytes) -> Any:
         """Return a picture, or raise a DataError if it can't be read, or scaled to this size."""
         picture = open_picture(name, data)
-        covering(name, picture.size, self.square, MARGIN)
+        covering(name, picture.size, (self.side, self.side), MARGIN)
         return picture
 
     def readable(self, skipped: list[str]) -> "EncodedImages":
         """Return the images that can be read; the names of others are added to ``skipped``."""
-        # Of each picture the size, not the pixels: many are held at once.
-        sizes = decode_all(
-            self.files, lambda *file: self.open(*file).size, IMAGE, "checking", skipped
-        )
-        return EncodedImages(self.files.select([i for i, *_ in sizes]), self.square[0])
+
+        def check(name: str, data: bytes) -> None:  # returns no picture: many would be held at once
+            self.open(name, data)
+
+        kept = [i for i, *_ in decode_all(self.files, check, IMAGE, "checking", skipped)]
+        return EncodedImages(self.files.select(kept), self.side)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(os.cpu_count())
 
 
-def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
-    """Return the sides of a part with 8 % to 100 % of an image's area (Szegedy et al., 2015).
+ImageSplit: TypeAlias = DecodedImages | EncodedImages
 
-    Each row of ``draws``, four numbers from 0 to 1, is a part of an image: its area, its shape from
-    3:4 to 4:3, and its place. The first that fits into the image is taken, or else all of it.
+
+def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
+    """Return the sides of a random part of an image (Szegedy et al., 2015).
+
+    Each row of ``draws``, four numbers from 0 to 1, is a part: its area, from 8 % to 100 % of the
+    image, its shape, from 3:4 to 4:3, and its place. The first that fits is taken, or else all.
     """
     for area, shape, x, y in draws.tolist():
         area = (0.08 + 0.92 * area) * width * height
@@ -104,9 +104,6 @@ def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, f
             left, top = x * (width - wide), y * (height - tall)
             return left, top, left + wide, top + tall
     return 0.0, 0.0, float(width), float(height)
-
-
-ImageSplit: TypeAlias = DecodedImages | EncodedImages
 
 
 class ImageDataset(NamedTuple):
@@ -174,31 +171,29 @@ def load(
 def read_images(
     files: LabelledFiles, side: int | None = None, skipped: list[str] | None = None
 ) -> DecodedImages:
-    """Decode images into memory; of those of another size than ``side``, if given, the middle.
+    """Decode images into memory; with ``side``, the middle of each at this size.
 
-    Raises:
-        DataError: for an image that can't be read, unless there is a list ``skipped`` for its name,
-            and for sizes that differ.
+    Images that can't be read are errors, or their names are added to ``skipped``. Images of
+    different sizes are errors.
     """
 
     def decode(name: str, data: bytes) -> Tensor:
         picture = open_picture(name, data)
         return to_pixels(picture if side is None else middle(name, picture, (side, side)))
 
-    images: list[Tensor] = []
-    kept, first = [], ""
+    decoded = []
     for i, name, pixels in decode_all(files, decode, IMAGE, "reading", skipped):
-        first = first or name
-        images.append(pixels)
-        kept.append(i)
-        if pixels.shape[1:] != images[0].shape[1:]:
+        decoded.append((i, name, pixels))
+        _, first_name, first = decoded[0]
+        if pixels.shape[1:] != first.shape[1:]:
             raise DataError(
-                f"images differ in size, {first} is {_shape(images[0])} and {name} "
+                f"images differ in size, {first_name} is {_shape(first)} and {name} "
                 f"{_shape(pixels)}: bring them to one with --data.image_size"
             )
-    channels = max(len(pixels) for pixels in images)
-    pixels = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
-    return DecodedImages(pixels, files.labels[kept])
+    kept, _, images = zip(*decoded, strict=True)
+    channels = max(map(len, images))  # grey ones among coloured ones become coloured
+    stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
+    return DecodedImages(stacked, files.labels[list(kept)])
 
 
 def _shape(images: Tensor) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from diffstride.lab.data import tables
 from diffstride.lab.data.class_folders import read_class_folders, walk
 from diffstride.lab.data.labelled_files import DataError, FileDataset, Kind
 from diffstride.lab.data.published import LAYOUTS, read_published, recognise
@@ -41,36 +40,29 @@ def open_files(
     folder = Path(path).expanduser()
     if layout == "auto":
         layout = recognise(folder) or "files"
-    dataset = (
-        read_published(layout, folder, label)
-        if layout in LAYOUTS
-        else _open_any(path, folder, kind, label, classes)
-    )
+    published = layout in LAYOUTS
+    files = walk(folder) if folder.is_dir() and not published else {}
+    parquet = [file for file in files if file.suffix.lower() == ".parquet"]
+    if published:
+        dataset = read_published(layout, folder, label)
+    elif parquet or (not folder.exists() and re.fullmatch(r"[\w-]+(/[\w.-]+)?", path)):
+        from diffstride.lab.data.tables import read_table  # `datasets` takes long to import
+
+        dataset = read_table(path, parquet, kind, label, classes)
+    elif not folder.is_dir():
+        wrong = "is no folder" if folder.exists() else "does not exist"
+        raise DataError(f"{path} {wrong}: --data.path is a folder or a dataset on the hub")
+    elif label is not None:
+        raise DataError(f"{path} is a folder by class, and has no column {label!r} of labels")
+    else:
+        dataset = read_class_folders(folder, files, kind)
     if classes is None:  # otherwise these data are for a run that has seen its classes elsewhere
         _require_trained_classes(dataset, path)
-    train = dataset.train
-    if limit is None or limit >= len(train):
+    if limit is None or limit >= len(dataset.train):
         return dataset
     # From all over the set: it may be sorted by class.
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
-    return dataset._replace(train=train.select(sorted(order[:limit].tolist())))
-
-
-def _open_any(
-    path: str, folder: Path, kind: Kind, label: str | None, classes: Sequence[str] | None
-) -> FileDataset:
-    if folder.is_dir():
-        files = walk(folder)
-        parquet = [file for file in files if file.suffix.lower() == ".parquet"]
-        if parquet:
-            return tables.read_table(path, tables.load_parquet(path, parquet), kind, label, classes)
-        if label is not None:
-            raise DataError(f"{path} is a folder by class, and has no column {label!r} of labels")
-        return read_class_folders(folder, files, kind)
-    if not folder.exists() and re.fullmatch(r"[\w-]+(/[\w.-]+)?", path):
-        return tables.read_table(path, tables.load_from_hub(path), kind, label, classes)
-    wrong = "is no folder" if folder.exists() else "does not exist"
-    raise DataError(f"{path} {wrong}: --data.path is a folder or a dataset on the hub")
+    order = torch.randperm(len(dataset.train), generator=torch.Generator().manual_seed(0))
+    return dataset._replace(train=dataset.train.select(sorted(order[:limit].tolist())))
 
 
 def _require_trained_classes(dataset: FileDataset, path: str) -> None:

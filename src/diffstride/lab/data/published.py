@@ -36,28 +36,23 @@ def _urban_scenes(folder: Path, label: str) -> FileDataset:
     The split is the official first fold. Labels of its test set are in ``fold1_evaluate.txt``, or
     else in ``meta.csv`` for the files of ``fold1_test.txt``.
     """
-    meta = folder / "meta.csv"
-    rows = _rows(meta, SCENE_COLUMNS, header=True, delimiter="\t")
+    meta, setup = folder / "meta.csv", folder / "evaluation_setup"
+    rows = _rows(meta, SCENE_COLUMNS, header=True)
     scenes = {name: _number(scene, SCENES, where) for where, (name, scene, *_) in rows}
 
-    def labelled(path: Path) -> Listed:
-        rows = _rows(path, SCENE_COLUMNS[:2], delimiter="\t")
-        return path, [
-            (folder / name, _number(scene, SCENES, where)) for where, (name, scene) in rows
-        ]
+    def listed(path: Path, columns: int = 2) -> Listed:
+        examples = []
+        for where, (name, *scene) in _rows(path, SCENE_COLUMNS[:columns]):
+            if not scene and name not in scenes:
+                raise DataError(f"{where}: {name} must be in {meta}, which has no such filename")
+            number = _number(scene[0], SCENES, where) if scene else scenes[name]
+            examples.append((folder / name, number))
+        return path, examples
 
-    train_list, evaluate_list, test_list = (
-        folder / "evaluation_setup" / f"fold1_{name}.txt" for name in ("train", "evaluate", "test")
-    )
-    train = labelled(train_list)
-    if evaluate_list.is_file() or not test_list.is_file():  # an error should ask for the former
-        return _dataset(train, labelled(evaluate_list), SCENES)
-    examples = []
-    for where, (name,) in _rows(test_list, SCENE_COLUMNS[:1], delimiter="\t"):
-        if name not in scenes:
-            raise DataError(f"{where}: {name} must be in {meta}, which has no such filename")
-        examples.append((folder / name, scenes[name]))
-    return _dataset(train, (test_list, examples), SCENES)
+    train, labelled, unlabelled = (setup / f"fold1_{s}.txt" for s in ("train", "evaluate", "test"))
+    if labelled.is_file() or not unlabelled.is_file():  # if both are missing, ask for the former
+        return _dataset(listed(train), listed(labelled), SCENES)
+    return _dataset(listed(train), listed(unlabelled, 1), SCENES)
 
 
 def _birds(folder: Path, label: str) -> FileDataset:
@@ -94,7 +89,7 @@ def _birds(folder: Path, label: str) -> FileDataset:
     train: Examples = []
     test: Examples = []
     for table in tables:
-        for where, (item, dataset, bird) in _rows(table, BIRD_COLUMNS, header=True):
+        for where, (item, dataset, bird) in _rows(table, BIRD_COLUMNS, header=True, delimiter=","):
             held_out = int(hashlib.sha256(item.encode()).hexdigest(), 16) % 10 == 0
             example = recording(item, dataset), _number(bird, ("0", "1"), where)
             (test if held_out else train).append(example)
@@ -154,7 +149,7 @@ def _speech_commands(folder: Path, label: str) -> FileDataset:
         )
 
     def listed(name: str) -> Listed:
-        rows = _rows(folder / name, ("word/recording.wav",), delimiter="\t")
+        rows = _rows(folder / name, ("word/recording.wav",))
         return folder / name, [
             (folder / file, _number(file.rpartition("/")[0], words, where))
             for where, (file,) in rows
@@ -239,7 +234,7 @@ def _require_recordings(source: object, examples: Examples) -> None:
 
 
 def _rows(
-    path: Path, columns: Sequence[str], *, header: bool = False, delimiter: str = ","
+    path: Path, columns: Sequence[str], *, header: bool = False, delimiter: str = "\t"
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield where each row of a table is, for messages, and its cells, one for each column."""
     wanted = f"{len(columns)} columns ({', '.join(columns)})"

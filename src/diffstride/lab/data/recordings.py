@@ -17,7 +17,7 @@ from diffstride.lab.data.decoding import decode_all
 from diffstride.lab.data.labelled_files import AUDIO, LabelledFiles
 from diffstride.lab.data.spectrogram import RATE
 
-WINDOW = RATE
+WINDOW_LENGTH = RATE
 """Samples of a window: one second."""
 VERSION = 2
 """The version of the cache; a cache of another version is made again."""
@@ -44,10 +44,10 @@ class Recordings:
 
     def windows(self, places: list[tuple[int, int]]) -> Tensor:
         """Return a second (batch, samples) from each (recording, first sample), then zeros."""
-        windows = np.zeros((len(places), WINDOW), dtype=np.int16)
+        windows = np.zeros((len(places), WINDOW_LENGTH), dtype=np.int16)
         for window, (recording, first) in zip(windows, places, strict=True):
             start = self.starts[recording] + first
-            samples = self.samples[start : min(start + WINDOW, self.starts[recording + 1])]
+            samples = self.samples[start : min(start + WINDOW_LENGTH, self.starts[recording + 1])]
             window[: len(samples)] = samples
         return torch.from_numpy(windows).float() / 32768
 
@@ -55,19 +55,11 @@ class Recordings:
 def load(
     files: LabelledFiles, cache: str | Path, path: str, *, skip_corrupt: bool = False
 ) -> Recordings:
-    """Decode all files, or find them decoded already.
+    """Decode all files of the dataset at ``path``, or find them decoded in the folder ``cache``.
 
     The cache has two files for each set: samples, and an index that says what they are of. They are
-    made again when the files change.
-
-    Args:
-        files: what to decode.
-        cache: the folder of the cache.
-        path: where the dataset is, which tells it from others in the cache.
-        skip_corrupt: leave out files that can't be read, and name them.
-
-    Raises:
-        DataError: for a file that can't be read.
+    made again when the files change. Files that can't be read are errors, or are left out and named
+    if ``skip_corrupt``.
     """
     # Taken before anything is decoded: what changes meanwhile is decoded again the next time.
     fingerprint = files.fingerprint
@@ -116,13 +108,11 @@ def _decode(
     """Decode all files into the samples of a cache, and return its index."""
     lengths, kept = [0], []
     skipped: list[str] = []
+    names = skipped if skip_corrupt else None
     with replacing(index) as index_part:
         with replacing(samples) as samples_part:
             with samples_part.open("wb") as file:
-                waves = decode_all(
-                    files, to_samples, AUDIO, "decoding", skipped if skip_corrupt else None
-                )
-                for i, _, wave in waves:
+                for i, _, wave in decode_all(files, to_samples, AUDIO, "decoding", names):
                     file.write(wave.tobytes())
                     lengths.append(len(wave))
                     kept.append(i)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow.parquet
 import torch
 
 from diffstride.lab.data.labelled_files import TEST_SPLITS, DataError, FileDataset, Kind, TableFiles
@@ -15,79 +17,16 @@ MOST_CLASSES = 10_000
 """The most classes that labels without names may have, or ten for each example if that is more."""
 
 
-def load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
-    """Return the sets of a folder of parquet files, by the names that the files begin with."""
-    names = ("train", *TEST_SPLITS)
-    all_splits = {name: [file for file in files if file.name.startswith(name)] for name in names}
-    splits = {name: chosen for name, chosen in all_splits.items() if chosen}
-    if "train" not in splits or len(splits) < 2:
-        raise DataError(
-            f"{path} must have parquet files whose names begin with train and with test "
-            f"or validation, got {', '.join(file.name for file in files)}"
-        )
-    for name, chosen in splits.items():
-        folders = sorted({str(file.parent) for file in chosen})
-        if len(folders) > 1:  # as in a repository of several datasets, or of several labellings
-            raise DataError(
-                f"{path} has parquet files of the {name} set in {len(folders)} folders: give one "
-                f"of {', '.join(folders)}"
-            )
-    data_files = {name: list(map(str, chosen)) for name, chosen in splits.items()}
-    loaded = _load(path, "parquet", data_files=data_files)
-    _require_one_order([file for chosen in data_files.values() for file in chosen])
-    return loaded
-
-
-def load_from_hub(name: str) -> Mapping[str, Any]:
-    """Return the sets of a dataset on the Hugging Face hub."""
-    return _load(f"{name} is no folder here, and as a dataset of the hub it", name)
-
-
-def _load(subject: str, *arguments: str, **options: Any) -> Mapping[str, Any]:
-    import datasets
-
-    datasets.disable_progress_bars()
-    try:
-        loaded: Mapping[str, Any] = datasets.load_dataset(*arguments, **options)
-        return loaded
-    except Exception as error:
-        # What went wrong is the first of a chain of errors that says little at its end.
-        first: BaseException = error
-        while first.__cause__ or first.__context__:
-            first = first.__cause__ or first.__context__ or first
-        raise DataError(f"{subject} can't be read: {first}") from error
-
-
-def _require_one_order(files: Sequence[str]) -> None:
-    """Raise a DataError if parquet files number the same classes differently.
-
-    Each file says in its own metadata which name a number stands for, and `datasets` takes what
-    the first one says for all.
-    """
-    import datasets
-    import pyarrow.parquet
-
-    first: dict[str, tuple[str, list[str]]] = {}
-    for file in files:
-        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(file))
-        for column, feature in features.items():
-            if isinstance(feature, datasets.ClassLabel):
-                other, names = first.setdefault(column, (file, feature.names))
-                if names != feature.names:
-                    raise DataError(
-                        f"{other} and {file} must have the same classes in the same order in "
-                        f"column {column}, got {names} and {feature.names}"
-                    )
-
-
 def read_table(
     path: str,
-    splits: Mapping[str, Any],
+    parquet: Sequence[Path],
     kind: Kind,
     label: str | None,
     known_classes: Sequence[str] | None,
 ) -> FileDataset:
-    """Return the files and labels in the columns of Hugging Face datasets."""
+    """Return the files and labels in parquet files, or without any in a dataset on the hub."""
+    on_hub = f"{path} is no folder here, and as a dataset of the hub it"
+    splits = _load_parquet(path, parquet) if parquet else _load(on_hub, path)
     tests = [splits[name] for name in TEST_SPLITS if name in splits]
     if "train" not in splits or not tests:
         raise DataError(f"{path} must have a train and a test split, got {', '.join(splits)}")
@@ -113,9 +52,62 @@ def read_table(
     return FileDataset(train_files, test_files, classes)
 
 
+def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
+    """Return the sets of a folder of parquet files, by the names that the files begin with."""
+    names = ("train", *TEST_SPLITS)
+    splits = {name: [file for file in files if file.name.startswith(name)] for name in names}
+    data_files = {name: list(map(str, chosen)) for name, chosen in splits.items() if chosen}
+    if "train" not in data_files or len(data_files) < 2:
+        raise DataError(
+            f"{path} must have parquet files whose names begin with train and with test "
+            f"or validation, got {', '.join(file.name for file in files)}"
+        )
+    for name, chosen in splits.items():
+        folders = sorted({str(file.parent) for file in chosen})
+        if len(folders) > 1:  # as in a repository of several datasets, or of several labellings
+            raise DataError(
+                f"{path} has parquet files of the {name} set in {len(folders)} folders: give one "
+                f"of {', '.join(folders)}"
+            )
+    loaded = _load(path, "parquet", data_files=data_files)
+    _require_one_order([file for chosen in data_files.values() for file in chosen])
+    return loaded
+
+
+def _load(subject: str, *arguments: str, **options: Any) -> Mapping[str, Any]:
+    datasets.disable_progress_bars()
+    try:
+        loaded: Mapping[str, Any] = datasets.load_dataset(*arguments, **options)
+        return loaded
+    except Exception as error:
+        # What went wrong is the first of a chain of errors that says little at its end.
+        first: BaseException = error
+        while first.__cause__ or first.__context__:
+            first = first.__cause__ or first.__context__ or first
+        raise DataError(f"{subject} can't be read: {first}") from error
+
+
+def _require_one_order(files: Sequence[str]) -> None:
+    """Raise a DataError if parquet files number the same classes differently.
+
+    Each file says in its own metadata which name a number stands for, and `datasets` takes what
+    the first one says for all.
+    """
+    first: dict[str, tuple[str, list[str]]] = {}
+    for file in files:
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(file))
+        for column, feature in features.items():
+            if isinstance(feature, datasets.ClassLabel):
+                other, names = first.setdefault(column, (file, feature.names))
+                if names != feature.names:
+                    raise DataError(
+                        f"{other} and {file} must have the same classes in the same order in "
+                        f"column {column}, got {names} and {feature.names}"
+                    )
+
+
 def _columns(features: Mapping[str, Any], kind: Kind, label: str | None) -> tuple[str, str]:
     """Return the names of the column of files and of the column of labels."""
-    import datasets
 
     def candidates(feature: Any, usual: Sequence[str]) -> list[str]:
         typed = [name for name, found in features.items() if isinstance(found, feature)]
@@ -169,8 +161,6 @@ def _classes_of_labels(
 def _labelled(
     split: str, dataset: Any, column: str, target: str, kind: Kind, classes: Sequence[str]
 ) -> TableFiles:
-    import datasets
-
     values = dataset[target][:]
     if not values:
         raise DataError(f"there is nothing to read in the {split} set")

@@ -7,7 +7,7 @@ from typing import Any
 
 from diffstride.lab.data import images, spectrogram
 from diffstride.lab.data.image_decoding import MOST_PIXELS
-from diffstride.lab.data.recordings import WINDOW
+from diffstride.lab.data.recordings import WINDOW_LENGTH
 from diffstride.lab.runs.config import DataConfig
 
 _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "FLOOR")
@@ -43,7 +43,7 @@ def describe(told: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
         "std": facts["std"],
     }
     if told.kind == "audio":
-        preprocessing |= {"seconds": WINDOW / spectrogram.RATE, "spectrogram": constants()}
+        preprocessing |= {"seconds": WINDOW_LENGTH / spectrogram.RATE, "spectrogram": constants()}
     elif told.path is None or told.image_size is None:
         preprocessing["resize"] = None
     else:

@@ -14,7 +14,7 @@ from diffstride.lab.data.image_batches import Augmentation, ImageBatches, statis
 from diffstride.lab.data.images import ImageDataset
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
-from diffstride.lab.data.recordings import WINDOW, Recordings
+from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.config import Config, ModelConfig
 from diffstride.lab.training.audio_classifier import AudioClassifier
@@ -133,7 +133,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         _check_classes({k: list(v) for k, v in classes.items()} if several else list(shown), known)
         mean, std = known["mean"][0], known["std"][0]
     facts = {
-        "size": (1, WINDOW // HOP, CHANNELS),
+        "size": (1, WINDOW_LENGTH // HOP, CHANNELS),
         "axes": ("time", "frequency"),
         "sampling_rate": (FRAME_RATE, 1),
         "classes": shown,
