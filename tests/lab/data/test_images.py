@@ -1,7 +1,5 @@
 """Images are read whatever they come as, and what is wrong with them is said."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from PIL import Image
 from diffstride.lab.data import digits, images
 from diffstride.lab.data.images import random_part
 from diffstride.lab.data.labelled_files import DataError
-from tests.lab.data.example_files import grey_picture, write_parquet
+from tests.lab.data.example_files import encode_picture, grey_picture, write_parquet
 
 
 def test_parquet(tmp_path):
@@ -114,18 +112,15 @@ def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):
 def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path):
     rows = []
     for kind, mode in (("png", "uint16"), ("tiff", "uint16"), ("tiff", "int32")):
-        file = io.BytesIO()
         values = np.linspace(0, 65535, 48).astype(mode).reshape(6, 8)
-        Image.fromarray(values).save(file, kind)
-        rows.append((file.getvalue(), 0))
+        rows.append((encode_picture(Image.fromarray(values), kind), 0))
     data = images.load(write_parquet(tmp_path / "pack", rows))
     assert data.size == (1, 6, 8)
     for image in data.train.images:
         assert (image.flatten() - torch.linspace(0, 255, 48)).abs().max() <= 1
-    file = io.BytesIO()
-    Image.fromarray(np.zeros((6, 8), dtype=np.float32)).save(file, "tiff")
+    fractions = encode_picture(Image.fromarray(np.zeros((6, 8), dtype=np.float32)), "tiff")
     with pytest.raises(DataError, match="its pixels are fractions"):
-        images.load(write_parquet(tmp_path / "fractions", [(file.getvalue(), 0)]))
+        images.load(write_parquet(tmp_path / "fractions", [(fractions, 0)]))
 
 
 def test_validation_is_for_testing_only_where_nothing_else_is(tmp_path):
@@ -186,9 +181,7 @@ def ramp(width, height):
     pixels = np.zeros((height, width, 3), dtype=np.uint8)
     pixels[..., 0] = np.linspace(0, 255, width)[None]
     pixels[..., 1] = np.linspace(0, 255, height)[:, None]
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    return file.getvalue()
+    return encode_picture(Image.fromarray(pixels))
 
 
 def test_images_may_stay_files_until_they_are_wanted(tmp_path):

@@ -87,7 +87,9 @@ def read_class_folders(folder: Path, files: Mapping[Path, str], kind: Kind) -> F
     classes = sorted(trained | {name for _, name in examples[test]})
     numbers = {name: number for number, name in enumerate(classes)}
     train_files, test_files = (
-        FilePaths.of(split, [(path, numbers[name]) for path, name in examples[folder_name]])
+        FilePaths.from_examples(
+            split, [(path, numbers[name]) for path, name in examples[folder_name]]
+        )
         for split, folder_name in (("train", "train"), ("test", test))
     )
     return FileDataset(train_files, test_files, tuple(classes))

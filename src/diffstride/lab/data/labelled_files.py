@@ -60,7 +60,7 @@ class FilePaths:
     paths: tuple[Path, ...]
 
     @classmethod
-    def of(cls, split: str, examples: Iterable[tuple[Path, int]]) -> "FilePaths":
+    def from_examples(cls, split: str, examples: Iterable[tuple[Path, int]]) -> "FilePaths":
         """Return the set of these files and numbers of classes."""
         paths, labels = zip(*examples, strict=True)
         return cls(split, torch.tensor(labels), paths)

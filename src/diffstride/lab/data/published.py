@@ -165,8 +165,8 @@ def _speech_commands(folder: Path, label: str) -> FileDataset:
 class Layout(NamedTuple):
     """How a dataset is published."""
 
-    recognise: Callable[[Path], Any]
-    """Says whether a folder looks like it, going by a few of its files."""
+    looks_like: Callable[[Path], Any]
+    """Says whether a folder has this layout, going by a few of its files."""
     read: Callable[[Path, str], FileDataset]
     """Reads a folder, with a kind of label."""
     labels: tuple[str, ...] = ("",)
@@ -190,7 +190,7 @@ LAYOUTS = {  # in the order in which they are recognised
 
 def recognise(folder: Path) -> str | None:
     """Return the name of the layout that a folder has, if it is one of these."""
-    return next((name for name, layout in LAYOUTS.items() if layout.recognise(folder)), None)
+    return next((name for name, layout in LAYOUTS.items() if layout.looks_like(folder)), None)
 
 
 def read_published(name: str, folder: Path, label: str | None = None) -> FileDataset:
@@ -221,7 +221,11 @@ def _dataset(train: Listed, test: Listed, classes: tuple[str, ...]) -> FileDatas
             f"{again[0]} is listed more than once ({len(again)} such files): every recording must "
             f"be in one split, once"
         )
-    return FileDataset(FilePaths.of("train", train[1]), FilePaths.of("test", test[1]), classes)
+    return FileDataset(
+        FilePaths.from_examples("train", train[1]),
+        FilePaths.from_examples("test", test[1]),
+        classes,
+    )
 
 
 def _require_recordings(source: object, examples: Examples) -> None:
