@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.audio_trees import TREES
+from tests.lab.data.published_trees import TREES
 
 
 @pytest.fixture(autouse=True)

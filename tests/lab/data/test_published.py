@@ -1,6 +1,7 @@
 """Published audio datasets are read by their own lists, and a wrong layout is named."""
 
 import hashlib
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from diffstride.lab.data import class_folders
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
 from diffstride.lab.data.published import LAYOUTS, SCENES, read_published, recognise
-from tests.audio_trees import BIRDS, TREES, write
+from diffstride.lab.runs.config import DataConfig
+from tests.lab.data.published_trees import BIRDS, TREES, write
 
 
 def held_out(item):
@@ -22,6 +24,11 @@ def names(split, folder):
 
 def test_every_layout_is_tried():
     assert set(TREES) == set(LAYOUTS)
+
+
+def test_every_layout_can_be_chosen():
+    choices = get_args(get_type_hints(DataConfig)["layout"])
+    assert set(choices) == {"auto", "files", *LAYOUTS}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -6,7 +6,7 @@ import pytest
 
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.published import LAYOUTS, read_published
-from tests.audio_trees import BIRDS, write
+from tests.lab.data.published_trees import BIRDS, write
 
 
 def without(path):

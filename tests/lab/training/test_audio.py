@@ -17,7 +17,7 @@ from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.prepare import prepare
 from diffstride.lab.training.recipes import RECIPES
-from tests.audio_trees import TREES
+from tests.lab.data.published_trees import TREES
 
 TINY = (
     "--model.width 0.0625 --model.smoothness 2 --data.batch_size 8 --data.cache cache "

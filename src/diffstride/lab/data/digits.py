@@ -9,7 +9,7 @@ SIZE = 32
 
 
 def load(limit: int | None = None) -> ImageDataset:
-    """1797 digits of 8×8 pixels, shown at 32×32; a quarter is for testing, always the same."""
+    """Return 1797 digits of 8×8 pixels at 32×32; a quarter, always the same, is for testing."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

@@ -45,7 +45,7 @@ def shift(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
 
 
 class ImageBatches(Loader):
-    """A loader of normalised images and their labels; each process draws its own augmentation."""
+    """A loader of normalised images and labels; each process augments its part of a batch."""
 
     def __init__(
         self,
