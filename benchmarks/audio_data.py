@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.lab.data.audio_batches import Batches
+from diffstride.lab.data.audio_batches import AudioBatches
 from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.training.audio_classifier import AudioClassifier
@@ -47,7 +47,7 @@ def measure(tasks: dict[str, int], folder: Path, quick: bool, rounds: int) -> di
     labels = {name: d.labels for name, d in data.items()}
     module = AudioClassifier(model, config, (1, 100, 64), LogMel(), tasks, labels)
     optimiser = torch.optim.Adam(module.parameters(), lr=1e-4)
-    batches = iter(Batches(data, batch_size, steps=1000))
+    batches = iter(AudioBatches(data, batch_size, steps=1000))
     batch = next(batches)
 
     def step() -> None:

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from diffstride.lab.data.audio_batches import Batches, Evaluation
-from diffstride.lab.data.recordings import WINDOW, Recordings
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 
 
 def recordings(*seconds):
     """Recordings of a counter each, which says where a sample was."""
-    lengths = [round(s * WINDOW) for s in seconds]
+    lengths = [round(s * WINDOW_LENGTH) for s in seconds]
     samples = np.concatenate([np.arange(n) % 32768 for n in lengths]).astype(np.int16)
     return Recordings(samples, np.cumsum([0, *lengths]), torch.arange(len(lengths)))
 
@@ -19,21 +19,21 @@ def recordings(*seconds):
 def test_windows_lie_within_recordings_and_short_ones_are_padded():
     whole = recordings(0.25, 1.0, 2.5)
     seen = set()
-    loader = Batches({"": whole}, 3, steps=200)
+    loader = AudioBatches({"": whole}, 3, steps=200)
     for batch in loader:
         waves, labels = batch[""]
-        assert waves.shape == (3, WINDOW)
+        assert waves.shape == (3, WINDOW_LENGTH)
         assert sorted(labels.tolist()) == [0, 1, 2]  # each once before any comes again
         for wave, label in zip((waves * 32768).round().long(), labels.tolist(), strict=True):
             first, length = int(wave[0]), whole.length(label)
-            inside = min(WINDOW, length)
+            inside = min(WINDOW_LENGTH, length)
             assert torch.equal(wave[:inside], (first + torch.arange(inside)) % 32768)
             assert (wave[inside:] == 0).all()
-            assert 0 <= first <= max(0, length - WINDOW)
+            assert 0 <= first <= max(0, length - WINDOW_LENGTH)
             seen.add((label, first))
     starts = [first for label, first in seen if label == 2]
     assert min(starts) < 2000
-    assert max(starts) > 1.5 * WINDOW - 2000
+    assert max(starts) > 1.5 * WINDOW_LENGTH - 2000
     assert {first for label, first in seen if label != 2} == {0}
 
 
@@ -41,7 +41,7 @@ def test_batches_follow_from_seed_and_epoch_and_are_balanced_over_tasks():
     tasks = {"a": recordings(*[1.5] * 4), "b": recordings(*[2.0] * 9), "c": recordings(3.0, 1.0)}
 
     def drawn(epoch=0, place=(0, 1), **options):
-        loader = Batches(tasks, 7, **options)
+        loader = AudioBatches(tasks, 7, **options)
         loader.epoch, loader.place = lambda: epoch, lambda: place
         return list(loader)
 
@@ -62,7 +62,7 @@ def test_batches_follow_from_seed_and_epoch_and_are_balanced_over_tasks():
     assert sorted(together.tolist()) == sorted(first[0]["a"][1].tolist())
     assert len(drawn(steps=5)) == 5
     with pytest.raises(DataError, match="at least the number of tasks, 3, got 2"):
-        Batches(tasks, 2)
+        AudioBatches(tasks, 2)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
@@ -71,18 +71,20 @@ def test_evaluation_sees_every_sample_once(processes):
     tasks = {"a": recordings(*seconds), "b": recordings(0.5)}
     seen = {name: [] for name in tasks}
     for rank in range(processes):
-        loader = Evaluation(tasks, 4)
+        loader = AudioEvaluation(tasks, 4)
         loader.place = lambda rank=rank: (rank, processes)
         assert len(list(loader)) == len(loader) == 5
         for batch in loader:
             ((name, (waves, owners)),) = batch.items()
-            assert waves.shape == (len(owners), WINDOW)
+            assert waves.shape == (len(owners), WINDOW_LENGTH)
             seen[name] += [
                 (owner, int(wave[0] * 32768))
                 for wave, owner in zip(waves, owners.tolist(), strict=True)
             ]
     expected = [
-        (i, k * WINDOW % 32768) for i, s in enumerate(seconds) for k in range(int(np.ceil(s)))
+        (i, k * WINDOW_LENGTH % 32768)
+        for i, s in enumerate(seconds)
+        for k in range(int(np.ceil(s)))
     ]
     assert sorted(seen["a"]) == sorted(expected)
     assert seen["b"] == [(0, 0)]

@@ -2,19 +2,19 @@
 
 import torch
 
-from diffstride.lab.data.image_batches import Augmentation, Batches, flip, shift, statistics
-from diffstride.lab.data.images import Split
+from diffstride.lab.data.image_batches import Augmentation, ImageBatches, flip, shift, statistics
+from diffstride.lab.data.images import DecodedImages
 
 
 def split(number=20, size=(1, 8, 8)):
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (number, *size), generator=generator, dtype=torch.uint8)
-    return Split(images, torch.arange(number))
+    return DecodedImages(images, torch.arange(number))
 
 
 def batches(epoch=0, **options):
     options = {"mean": torch.zeros(1), "std": torch.ones(1), **options}
-    loader = Batches(options.pop("split", split()), 6, **options)
+    loader = ImageBatches(options.pop("split", split()), 6, **options)
     loader.epoch = lambda: epoch
     return loader
 

@@ -1,8 +1,5 @@
 """Images are read whatever they come as, and what is wrong with them is said."""
 
-import io
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,41 +7,14 @@ from PIL import Image
 
 from diffstride.lab.data import digits, images
 from diffstride.lab.data.images import random_part
-from diffstride.lab.data.sources import DataError
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def picture(value, size=(6, 8), mode="RGB"):
-    """A picture of one grey, as the bytes of a PNG."""
-    shape = (*size, 3) if mode == "RGB" else size
-    file = io.BytesIO()
-    Image.fromarray(np.full(shape, value, dtype=np.uint8)).save(file, "png")
-    return file.getvalue()
-
-
-def pack(folder, train, test=None, classes=("cat", "dog"), label="label"):
-    """Parquet files of (bytes, label) pairs."""
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir()
-    for split, rows in (("train", train), ("test", train if test is None else test)):
-        column = [{"bytes": data, "path": f"{split}{i}.png"} for i, (data, _) in enumerate(rows)]
-        table = pyarrow.table({"img": column, label: [target for _, target in rows]})
-        pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
-    if classes:
-        (folder / "classes.json").write_text(json.dumps(classes))
-    return str(folder)
+from diffstride.lab.data.labelled_files import DataError
+from tests.lab.data.example_files import encode_picture, grey_picture, write_parquet
 
 
 def test_parquet(tmp_path):
-    path = pack(tmp_path / "pack", [(picture(10), 0), (picture(200), 1)], [(picture(30), 1)])
+    path = write_parquet(
+        tmp_path / "pack", [(grey_picture(10), 0), (grey_picture(200), 1)], [(grey_picture(30), 1)]
+    )
     data = images.load(path)
     assert data.classes == ("cat", "dog")
     assert data.size == (3, 6, 8)
@@ -59,7 +29,7 @@ def test_a_folder_of_folders(tmp_path):
         for name, value in (("ant", 1), ("bee", 2)):
             folder = tmp_path / "pics" / split / name
             folder.mkdir(parents=True)
-            (folder / "0.png").write_bytes(picture(value, mode="L"))
+            (folder / "0.png").write_bytes(grey_picture(value, mode="L"))
     data = images.load(str(tmp_path / "pics"))
     assert data.classes == ("ant", "bee")
     assert data.size == (1, 6, 8)
@@ -67,8 +37,8 @@ def test_a_folder_of_folders(tmp_path):
 
 
 def test_grey_among_coloured_becomes_coloured_and_sizes_can_be_brought_to_one(tmp_path):
-    rows = [(picture(7, mode="L"), 0), (picture(9, size=(12, 30)), 1)]
-    path = pack(tmp_path / "pack", rows)
+    rows = [(grey_picture(7, mode="L"), 0), (grey_picture(9, size=(12, 30)), 1)]
+    path = write_parquet(tmp_path / "pack", rows)
     with pytest.raises(DataError, match=r"train0.png is 6×8 and train1.png 12×30"):
         images.load(path)
     data = images.load(path, image_size=5)
@@ -77,11 +47,13 @@ def test_grey_among_coloured_becomes_coloured_and_sizes_can_be_brought_to_one(tm
 
 
 def test_class_names_may_be_numbers(tmp_path):
-    path = pack(tmp_path / "pack", [(picture(0), 0), (picture(0), 2)], classes=None)
+    path = write_parquet(
+        tmp_path / "pack", [(grey_picture(0), 0), (grey_picture(0), 2)], classes=None
+    )
     assert images.load(path).classes == ("0", "1", "2")
 
 
-GOOD = picture(0)
+GOOD = grey_picture(0)
 
 
 @pytest.mark.parametrize(
@@ -100,17 +72,17 @@ GOOD = picture(0)
     ],
 )
 def test_what_is_wrong_is_said(rows, options, message, tmp_path):
-    path = pack(tmp_path / "pack", rows, **options)
+    path = write_parquet(tmp_path / "pack", rows, **options)
     with pytest.raises(DataError, match=message):
         images.load(path)
 
 
 def test_corrupt_images_can_be_left_out_and_are_counted(tmp_path):
     rows = [(GOOD, 0), (b"no image", 1), (GOOD, 1)]
-    data = images.load(pack(tmp_path / "pack", rows), skip_corrupt=True)
+    data = images.load(write_parquet(tmp_path / "pack", rows), skip_corrupt=True)
     assert data.skipped == ("train1.png", "test1.png")
     assert data.train.labels.tolist() == [0, 1]
-    path = pack(tmp_path / "all", [(b"no image", 0)])
+    path = write_parquet(tmp_path / "all", [(b"no image", 0)])
     for options in ({}, {"encoded": True, "image_size": 8}):
         with pytest.raises(DataError, match="nothing to read in the train set"):
             images.load(path, skip_corrupt=True, **options)
@@ -122,7 +94,7 @@ def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="neither parquet files nor the folders train and test"):
         images.load(str(tmp_path / "empty"))
-    pack(tmp_path / "half", [(GOOD, 0)])
+    write_parquet(tmp_path / "half", [(GOOD, 0)])
     (tmp_path / "half" / "test-00000-of-00001.parquet").unlink()
     with pytest.raises(DataError, match="names begin with train and with test"):
         images.load(str(tmp_path / "half"))
@@ -140,40 +112,39 @@ def test_folders_that_are_not_there_or_not_right(tmp_path, monkeypatch):
 def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path):
     rows = []
     for kind, mode in (("png", "uint16"), ("tiff", "uint16"), ("tiff", "int32")):
-        file = io.BytesIO()
         values = np.linspace(0, 65535, 48).astype(mode).reshape(6, 8)
-        Image.fromarray(values).save(file, kind)
-        rows.append((file.getvalue(), 0))
-    data = images.load(pack(tmp_path / "pack", rows))
+        rows.append((encode_picture(Image.fromarray(values), kind), 0))
+    data = images.load(write_parquet(tmp_path / "pack", rows))
     assert data.size == (1, 6, 8)
     for image in data.train.images:
         assert (image.flatten() - torch.linspace(0, 255, 48)).abs().max() <= 1
-    file = io.BytesIO()
-    Image.fromarray(np.zeros((6, 8), dtype=np.float32)).save(file, "tiff")
+    fractions = encode_picture(Image.fromarray(np.zeros((6, 8), dtype=np.float32)), "tiff")
     with pytest.raises(DataError, match="its pixels are fractions"):
-        images.load(pack(tmp_path / "fractions", [(file.getvalue(), 0)]))
+        images.load(write_parquet(tmp_path / "fractions", [(fractions, 0)]))
 
 
 def test_validation_is_for_testing_only_where_nothing_else_is(tmp_path):
-    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)], [(GOOD, 0), (GOOD, 1), (GOOD, 1)])
-    pack(tmp_path / "other", [(GOOD, 0), (GOOD, 1)])
+    path = write_parquet(
+        tmp_path / "pack", [(GOOD, 0), (GOOD, 1)], [(GOOD, 0), (GOOD, 1), (GOOD, 1)]
+    )
+    write_parquet(tmp_path / "other", [(GOOD, 0), (GOOD, 1)])
     name = "validation-00000-of-00001.parquet"
     (tmp_path / "other" / "test-00000-of-00001.parquet").rename(tmp_path / "pack" / name)
     assert len(images.load(path).test) == 3
     (tmp_path / "pack" / "test-00000-of-00001.parquet").unlink()
     assert len(images.load(path).test) == 2
     # Labels that are kept secret, all of them −1, are passed over.
-    secret = pack(tmp_path / "secret", [(GOOD, 0), (GOOD, 1)], [(GOOD, -1)] * 3)
+    secret = write_parquet(tmp_path / "secret", [(GOOD, 0), (GOOD, 1)], [(GOOD, -1)] * 3)
     (tmp_path / "pack" / name).rename(tmp_path / "secret" / name)
     assert images.load(secret).test.labels.tolist() == [0, 1]
 
 
 def test_labels_may_be_words(tmp_path):
     rows = [(GOOD, "dog"), (GOOD, "ant"), (GOOD, "dog")]
-    data = images.load(pack(tmp_path / "pack", rows, classes=None))
+    data = images.load(write_parquet(tmp_path / "pack", rows, classes=None))
     assert data.classes == ("ant", "dog")
     assert data.train.labels.tolist() == [1, 0, 1]
-    listed = pack(tmp_path / "listed", rows, classes=["dog", "cat", "ant"])
+    listed = write_parquet(tmp_path / "listed", rows, classes=["dog", "cat", "ant"])
     assert images.load(listed).train.labels.tolist() == [0, 2, 0]
 
 
@@ -181,14 +152,14 @@ def test_labels_may_be_words(tmp_path):
 def test_labels_of_other_kinds_are_named(label, tmp_path):
     rows = [(GOOD, "dog" if label == "cow" else 1), (GOOD, label)]
     with pytest.raises(DataError, match=r"train[01]\.png: labels must be .* in column label"):
-        images.load(pack(tmp_path / "pack", rows, classes=["cat", "dog"]))
+        images.load(write_parquet(tmp_path / "pack", rows, classes=["cat", "dog"]))
 
 
 def test_a_cell_without_an_image_is_one_that_can_not_be_read(tmp_path):
     import pyarrow
     import pyarrow.parquet
 
-    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)])
+    path = write_parquet(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)])
     table = pyarrow.table({"img": [{"bytes": GOOD, "path": "a.png"}, None], "label": [0, 1]})
     pyarrow.parquet.write_table(table, tmp_path / "pack" / "train-00000-of-00001.parquet")
     with pytest.raises(DataError, match="row 1 of the train set can't be read"):
@@ -198,7 +169,7 @@ def test_a_cell_without_an_image_is_one_that_can_not_be_read(tmp_path):
 
 def test_a_part_of_the_images_is_from_all_over(tmp_path):
     rows = [(GOOD, 0)] * 20 + [(GOOD, 1)] * 20
-    path = pack(tmp_path / "pack", rows)
+    path = write_parquet(tmp_path / "pack", rows)
     labels = images.load(path, limit=10).train.labels
     assert len(labels) == 10
     assert 2 < labels.sum() < 8
@@ -210,14 +181,12 @@ def ramp(width, height):
     pixels = np.zeros((height, width, 3), dtype=np.uint8)
     pixels[..., 0] = np.linspace(0, 255, width)[None]
     pixels[..., 1] = np.linspace(0, 255, height)[:, None]
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    return file.getvalue()
+    return encode_picture(Image.fromarray(pixels))
 
 
 def test_images_may_stay_files_until_they_are_wanted(tmp_path):
-    rows = [(ramp(80, 40), 0), (ramp(40, 40), 1), (picture(7, mode="L"), 1)]
-    path = pack(tmp_path / "pack", rows)
+    rows = [(ramp(80, 40), 0), (ramp(40, 40), 1), (grey_picture(7, mode="L"), 1)]
+    path = write_parquet(tmp_path / "pack", rows)
     data = images.load(path, image_size=28, encoded=True)
     assert data.size == (3, 28, 28)
     assert data.train.labels.tolist() == [0, 1, 1]
@@ -242,7 +211,7 @@ def test_images_may_stay_files_until_they_are_wanted(tmp_path):
 
 
 def test_a_file_that_can_not_be_decoded_is_named_when_it_is_wanted_or_left_out_before(tmp_path):
-    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD[:45], 1), (GOOD, 1)])
+    path = write_parquet(tmp_path / "pack", [(GOOD, 0), (GOOD[:45], 1), (GOOD, 1)])
     data = images.load(path, image_size=8, encoded=True)
     with pytest.raises(DataError, match=r"train1.png can't be read as an image"):
         data.train.take(torch.tensor([0, 1]))
@@ -270,14 +239,14 @@ def test_random_parts_have_the_right_area_and_shape_and_stay_inside():
 
 
 def test_a_test_set_must_look_like_the_training_set(tmp_path):
-    path = pack(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)])
-    pack(tmp_path / "other", [(picture(0, size=(9, 9)), 0), (GOOD, 1)][:1] * 2)
+    path = write_parquet(tmp_path / "pack", [(GOOD, 0), (GOOD, 1)])
+    write_parquet(tmp_path / "other", [(grey_picture(0, size=(9, 9)), 0), (GOOD, 1)][:1] * 2)
     (tmp_path / "other" / "test-00000-of-00001.parquet").rename(
         tmp_path / "pack" / "test-00000-of-00001.parquet"
     )
     with pytest.raises(DataError, match="training images are 6×8 and test images 9×9"):
         images.load(path)
-    pack(tmp_path / "another", [(GOOD, 0), (GOOD, 1)], label="class")
+    write_parquet(tmp_path / "another", [(GOOD, 0), (GOOD, 1)], label="class")
     (tmp_path / "another" / "test-00000-of-00001.parquet").rename(
         tmp_path / "other" / "test-00000-of-00001.parquet"
     )

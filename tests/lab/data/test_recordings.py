@@ -1,49 +1,25 @@
 """Recordings of any rate and number of channels are decoded once, and kept."""
 
-import io
-
 import numpy as np
 import pytest
-import soundfile
-import torch
 
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.sources import DataError, Paths
-
-
-def tone(seconds, rate=16_000, hertz=440.0):
-    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
-
-
-def encoded(samples, rate=16_000, kind="WAV", subtype=None):
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
-    return file.getvalue()
-
-
-def files(folder, contents, split="train"):
-    """Paths to files with these contents, of classes 0, 1, 0, ..."""
-    folder.mkdir(exist_ok=True)
-    paths = []
-    for i, content in enumerate(contents):
-        path = folder / f"{split}{i}.wav"
-        path.write_bytes(content)
-        paths.append(path)
-    return Paths(tuple(paths), split, torch.arange(len(paths)) % 2)
+from diffstride.lab.data import audio_decoding, recordings
+from diffstride.lab.data.labelled_files import DataError
+from tests.lab.data.example_files import encode_sound, tone, write_recordings
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 def test_sixteen_bits_at_sixteen_kilohertz_are_kept_bit_for_bit(kind, tmp_path):
     samples = np.random.default_rng(0).integers(-32768, 32768, 2000, dtype=np.int16)
-    data = encoded(samples, kind=kind)
-    np.testing.assert_array_equal(audio.decode("a", data) * 32768, samples)
-    recordings = audio.load(files(tmp_path / "in", [data]), tmp_path / "cache", "here")
-    np.testing.assert_array_equal(recordings.samples, samples)
+    data = encode_sound(samples, kind=kind)
+    np.testing.assert_array_equal(audio_decoding.decode("a", data) * 32768, samples)
+    loaded = recordings.load(write_recordings(tmp_path / "in", [data]), tmp_path / "cache", "here")
+    np.testing.assert_array_equal(loaded.samples, samples)
 
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
 def test_other_rates_are_resampled(rate):
-    found = audio.decode("a", encoded(tone(1, rate), rate))
+    found = audio_decoding.decode("a", encode_sound(tone(1, rate), rate))
     assert abs(len(found) - 16_000) <= 1
     inner = slice(500, 15_500)  # without the edges, where a filter sees the end
     np.testing.assert_allclose(found[inner], tone(1)[inner], atol=2e-3)
@@ -51,7 +27,7 @@ def test_other_rates_are_resampled(rate):
 
 def test_stereo_becomes_mono():
     both = np.stack([tone(0.5), 0.5 * tone(0.5)], 1)
-    found = audio.decode("a", encoded(both, subtype="FLOAT"))
+    found = audio_decoding.decode("a", encode_sound(both, subtype="FLOAT"))
     np.testing.assert_allclose(found, 0.75 * tone(0.5), atol=1e-6)
 
 
@@ -60,49 +36,49 @@ def test_stereo_becomes_mono():
     [
         (b"", "no such file, or it is empty"),
         (b"no audio at all", "can't be read as audio"),
-        (encoded(np.zeros(0)), "it has no samples"),
-        (encoded(np.zeros(1), rate=48_000), "it has no samples"),
-        (encoded(np.array([0, np.nan, 1]), subtype="FLOAT"), "no finite numbers"),
-        (encoded(np.array([0, np.inf, 1]), subtype="FLOAT"), "no finite numbers"),
+        (encode_sound(np.zeros(0)), "it has no samples"),
+        (encode_sound(np.zeros(1), rate=48_000), "it has no samples"),
+        (encode_sound(np.array([0, np.nan, 1]), subtype="FLOAT"), "no finite numbers"),
+        (encode_sound(np.array([0, np.inf, 1]), subtype="FLOAT"), "no finite numbers"),
     ],
     # By name: there is the time in a file of floats, which differs from process to process.
     ids=["empty", "text", "no samples", "one sample", "nan", "inf"],
 )
 def test_what_can_not_be_read_is_named(data, message, tmp_path):
     with pytest.raises(DataError, match=r"bird\.wav can't be read") as raised:
-        audio.decode("bird.wav", data)
+        audio_decoding.decode("bird.wav", data)
     assert message in str(raised.value)
-    broken = files(tmp_path / "in", [encoded(tone(1)), data, encoded(tone(2))])
+    broken = write_recordings(tmp_path / "in", [encode_sound(tone(1)), data, encode_sound(tone(2))])
     with pytest.raises(DataError, match=r"train1\.wav can't be read as audio"):
-        audio.load(broken, tmp_path / "cache", "here")
+        recordings.load(broken, tmp_path / "cache", "here")
     assert not any((tmp_path / "cache").iterdir())
     for _ in range(2):  # decoded, then from the cache
-        recordings = audio.load(broken, tmp_path / "cache", "here", skip_corrupt=True)
-        assert [name.endswith("train1.wav") for name in recordings.skipped] == [True]
-        assert recordings.labels.tolist() == [0, 0]
-        assert [recordings.length(i) for i in range(2)] == [16_000, 32_000]
+        loaded = recordings.load(broken, tmp_path / "cache", "here", skip_corrupt=True)
+        assert [name.endswith("train1.wav") for name in loaded.skipped] == [True]
+        assert loaded.labels.tolist() == [0, 0]
+        assert [loaded.length(i) for i in range(2)] == [16_000, 32_000]
     with pytest.raises(DataError, match=r"train1\.wav can't be read as audio"):
-        audio.load(broken, tmp_path / "cache", "here")
+        recordings.load(broken, tmp_path / "cache", "here")
 
 
 def test_loud_recordings_are_clipped_and_not_wrapped(tmp_path):
-    loud = encoded(np.array([2.0, -2.0, 0.25]), subtype="FLOAT")
-    recordings = audio.load(files(tmp_path / "in", [loud]), tmp_path / "cache", "here")
-    assert recordings.samples.tolist() == [32767, -32768, 8192]
+    loud = encode_sound(np.array([2.0, -2.0, 0.25]), subtype="FLOAT")
+    loaded = recordings.load(write_recordings(tmp_path / "in", [loud]), tmp_path / "cache", "here")
+    assert loaded.samples.tolist() == [32767, -32768, 8192]
 
 
 def test_nothing_is_decoded_twice_unless_files_change(tmp_path, monkeypatch):
-    contents = [encoded(tone(0.5)), encoded(tone(1.5))]
-    source = files(tmp_path / "in", contents)
+    contents = [encode_sound(tone(0.5)), encode_sound(tone(1.5))]
+    source = write_recordings(tmp_path / "in", contents)
     decoded = []
-    decode = audio.decode
+    decode = audio_decoding.decode
     monkeypatch.setattr(
-        audio, "decode", lambda name, data: (decoded.append(name), decode(name, data))[1]
+        audio_decoding, "decode", lambda name, data: (decoded.append(name), decode(name, data))[1]
     )
 
     def load(source=source):
         decoded.clear()
-        return audio.load(source, tmp_path / "cache", "here")
+        return recordings.load(source, tmp_path / "cache", "here")
 
     first = load()
     assert len(decoded) == 2
@@ -110,7 +86,7 @@ def test_nothing_is_decoded_twice_unless_files_change(tmp_path, monkeypatch):
     assert decoded == []
     np.testing.assert_array_equal(first.samples, again.samples)
     # One file changes, and is as long as before.
-    source.paths[0].write_bytes(encoded(tone(0.5, hertz=1000)))
+    source.paths[0].write_bytes(encode_sound(tone(0.5, hertz=1000)))
     changed = load()
     assert len(decoded) == 2
     assert np.array_equal(first.starts, changed.starts)
@@ -124,29 +100,29 @@ def test_nothing_is_decoded_twice_unless_files_change(tmp_path, monkeypatch):
 
 
 def test_a_file_that_changes_while_it_is_decoded_is_decoded_again(tmp_path, monkeypatch):
-    source = files(tmp_path / "in", [encoded(tone(0.5))])
-    decode = audio.decode
+    source = write_recordings(tmp_path / "in", [encode_sound(tone(0.5))])
+    decode = audio_decoding.decode
 
     def slow(name, data):
-        source.paths[0].write_bytes(encoded(tone(1.5)))
+        source.paths[0].write_bytes(encode_sound(tone(1.5)))
         return decode(name, data)
 
-    monkeypatch.setattr(audio, "decode", slow)
-    assert audio.load(source, tmp_path / "cache", "here").length(0) == 8_000
+    monkeypatch.setattr(audio_decoding, "decode", slow)
+    assert recordings.load(source, tmp_path / "cache", "here").length(0) == 8_000
     monkeypatch.undo()
-    assert audio.load(source, tmp_path / "cache", "here").length(0) == 24_000
+    assert recordings.load(source, tmp_path / "cache", "here").length(0) == 24_000
 
 
 @pytest.mark.parametrize("damage", ["samples", "npz", "no samples", "no npz"])
 def test_a_damaged_cache_is_made_anew(damage, tmp_path):
-    source = files(tmp_path / "in", [encoded(tone(0.5)), encoded(tone(1.5))])
-    whole = np.array(audio.load(source, tmp_path / "cache", "here").samples)
+    source = write_recordings(tmp_path / "in", [encode_sound(tone(0.5)), encode_sound(tone(1.5))])
+    whole = np.array(recordings.load(source, tmp_path / "cache", "here").samples)
     (path,) = (tmp_path / "cache").glob(f"*.{damage.removeprefix('no ')}")
     if damage.startswith("no "):
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-10])
-    found = audio.load(source, tmp_path / "cache", "here")
+    found = recordings.load(source, tmp_path / "cache", "here")
     np.testing.assert_array_equal(found.samples, whole)
 
 
@@ -167,27 +143,27 @@ def test_a_damaged_cache_is_made_anew(damage, tmp_path):
     ],
 )
 def test_an_index_that_can_not_be_right_is_made_anew(name, value, tmp_path):
-    source = files(tmp_path / "in", [encoded(tone(0.5)), encoded(tone(1.5))])
-    whole = audio.load(source, tmp_path / "cache", "here")
+    source = write_recordings(tmp_path / "in", [encode_sound(tone(0.5)), encode_sound(tone(1.5))])
+    whole = recordings.load(source, tmp_path / "cache", "here")
     assert whole.starts.tolist() == [0, 8_000, 32_000]
     (path,) = (tmp_path / "cache").glob("*.npz")
     with np.load(path) as content:
         known = dict(content)
     np.savez(path, **(known | {name: np.array(value)}))
-    found = audio.load(source, tmp_path / "cache", "here", skip_corrupt=True)
+    found = recordings.load(source, tmp_path / "cache", "here", skip_corrupt=True)
     assert found.starts.tolist() == [0, 8_000, 32_000]
     assert (found.labels.tolist(), found.skipped) == ([0, 1], ())
 
 
 def test_an_interruption_leaves_no_cache_or_a_whole_one(tmp_path, monkeypatch):
-    source = files(tmp_path / "in", [encoded(tone(0.5)) for _ in range(3)])
+    source = write_recordings(tmp_path / "in", [encode_sound(tone(0.5)) for _ in range(3)])
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        audio.load(source, tmp_path / "cache", "here")
+        recordings.load(source, tmp_path / "cache", "here")
     monkeypatch.undo()
     assert not list((tmp_path / "cache").glob("*.npz"))
-    assert len(audio.load(source, tmp_path / "cache", "here")) == 3
+    assert len(recordings.load(source, tmp_path / "cache", "here")) == 3

@@ -17,9 +17,9 @@ from PIL import Image
 
 from diffstride import models
 from diffstride.lab.cli import main
-from diffstride.lab.data import digits, images
-from diffstride.lab.data.images import Encoded
-from diffstride.lab.data.sources import Paths
+from diffstride.lab.data import digits
+from diffstride.lab.data.images import EncodedImages, read_images
+from diffstride.lab.data.labelled_files import FilePaths
 from diffstride.lab.inference import predict
 from diffstride.lab.inference import preprocessing as preparation
 from diffstride.lab.runs.config import DataConfig
@@ -198,8 +198,8 @@ def test_images_are_prepared_as_for_evaluation(side, crop, channels, tmp_path):
     shape = (24, 24) if side is None else (31, 47)
     path = tmp_path / "a.png"
     path.write_bytes(png(noise(*shape, channels)))
-    files = Paths((path,), "test", torch.zeros(1))
-    split = Encoded(files, 24) if crop else images._read(files, side, None)
+    files = FilePaths("test", torch.zeros(1), (path,))
+    split = EncodedImages(files, 24) if crop else read_images(files, side)
     told = DataConfig(path="somewhere", image_size=side, inception_crop=crop)
     facts = {"size": split.size, "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     described = json.loads(json.dumps(preparation.describe(told, facts)))

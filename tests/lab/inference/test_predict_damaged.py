@@ -8,15 +8,18 @@ import pytest
 from PIL import Image
 
 from diffstride import models
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.inference import predict
 from diffstride.lab.inference import preprocessing as preparation
 from diffstride.lab.runs.config import DataConfig
-from tests.lab.data.test_headers import wav
-from tests.lab.data.test_pictures import blank, exif
-from tests.lab.data.test_pictures import encoded as picture
-from tests.lab.data.test_recordings import encoded as sound
-from tests.lab.data.test_recordings import tone
+from tests.lab.data.example_files import (
+    blank_picture,
+    encode_picture,
+    encode_sound,
+    exif,
+    tone,
+    wav,
+)
 from tests.lab.inference.tiny_onnx import tiny_onnx
 
 
@@ -27,13 +30,13 @@ def _there(tmp_path, monkeypatch):
 
 def test_images():
     tiny_onnx("tiny.onnx")
-    Path("dark.png").write_bytes(picture(Image.new("L", (3, 2))))
-    Path("line.png").write_bytes(blank(60_000_000, 1))
+    Path("dark.png").write_bytes(encode_picture(Image.new("L", (3, 2))))
+    Path("line.png").write_bytes(blank_picture(60_000_000, 1))
     with Path("long.png").open("wb") as file:
         file.truncate(2**32 + 1)  # of which there is nothing on the disk
     # To be turned, and nothing but white, though what can't be seen is black.
     clear = Image.new("LA", (2, 3), (0, 0))
-    Path("clear.png").write_bytes(picture(clear, exif=exif(6)))
+    Path("clear.png").write_bytes(encode_picture(clear, exif=exif(6)))
     files = ["line.png", "long.png", "/dev/zero", "dark.png", "clear.png"]
     found, errors = predict.predict_files("tiny.onnx", files)
     expected = [("dark.png", "cat"), ("clear.png", "dog")]
@@ -49,14 +52,14 @@ def test_an_image_that_is_too_narrow_to_be_scaled():
     told = preparation.read(preparation.describe(DataConfig(), facts), "here")
     message = r"narrow\.png has 1×60,000 pixels, and would have 200×12,000,000 to cover 200×300"
     with pytest.raises(DataError, match=message):
-        told.pixels("narrow.png", blank(60_000, 1), resize=True)
+        told.pixels("narrow.png", blank_picture(60_000, 1), resize=True)
 
 
 def test_recordings():
     facts = {"size": [1, 100, 64], "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     network = models.create("audio_cnn", num_classes=2, in_channels=1, width=0.02)
     models.save_pretrained(network, "model", preparation.describe(DataConfig(kind="audio"), facts))
-    whole = sound(tone(1.5))
+    whole = encode_sound(tone(1.5))
     pcm = np.zeros(1000, "<i2").tobytes()
     for name, data in {
         "whole.wav": whole,

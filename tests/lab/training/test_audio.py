@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from diffstride.lab.cli import main
-from diffstride.lab.data import recordings as audio
+from diffstride.lab.data.audio_decoding import decode
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.preparation import prepare
 from diffstride.lab.training.recipes import RECIPES
-from tests.audio_trees import TREES
+from tests.lab.data.published_trees import TREES
 from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, rows, sound
 
 
@@ -98,7 +98,7 @@ def test_evaluation_is_that_of_a_slow_loop_over_files(tmp_path):
         for i, path in enumerate(recordings):
             label = names.index(path.parent.name)
             assert module.labels[""][i] == label
-            wave = torch.tensor(audio.decode(str(path), path.read_bytes()))
+            wave = torch.tensor(decode(str(path), path.read_bytes()))
             wave = (wave * 32768).round().clamp(-32768, 32767) / 32768
             scores = []
             for second in wave.split(16_000):

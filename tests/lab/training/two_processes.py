@@ -14,8 +14,8 @@ from lightning import Trainer
 from torch import nn
 
 from diffstride import DiffStride2d
-from diffstride.lab.data.image_batches import Batches
-from diffstride.lab.data.images import Split
+from diffstride.lab.data.image_batches import ImageBatches
+from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.runs.config import Config, DataConfig, OptimConfig, TrainerConfig
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.runner import is_first_process
@@ -35,7 +35,7 @@ class Recorded(Classifier):
         self.losses.append((total[0] / total[1]).item())
 
 
-class Ragged(Batches):
+class Ragged(ImageBatches):
     """Other sizes on the other process, as with images that are not brought to one."""
 
     def __iter__(self):
@@ -53,7 +53,7 @@ def main():
     )
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (8 * STEPS, 1, 24, 24), generator=generator, dtype=torch.uint8)
-    split = Split(images, torch.randint(3, (8 * STEPS,), generator=generator))
+    split = DecodedImages(images, torch.randint(3, (8 * STEPS,), generator=generator))
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 6, 3, padding=1),
@@ -66,7 +66,7 @@ def main():
         nn.Linear(6, 3),
     )
     module = Recorded(model, config, (1, 24, 24))
-    kind = Ragged if ragged else Batches
+    kind = Ragged if ragged else ImageBatches
     batches = kind(
         split,
         8,

@@ -3,13 +3,13 @@
 import torch
 from torch.nn import functional as F
 
-from diffstride.lab.data.images import Images, Split
+from diffstride.lab.data.images import DecodedImages, ImageDataset
 
 SIZE = 32
 
 
-def load(limit: int | None = None) -> Images:
-    """1797 digits of 8×8 pixels, shown at 32×32; a quarter is for testing, always the same."""
+def load(limit: int | None = None) -> ImageDataset:
+    """Return 1797 digits of 8×8 pixels at 32×32; a quarter, always the same, is for testing."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -21,8 +21,8 @@ def load(limit: int | None = None) -> Images:
     train, test, train_labels, test_labels = train_test_split(
         pixels, labels, test_size=0.25, stratify=labels, random_state=0
     )
-    return Images(
-        Split(train[:limit], train_labels[:limit]),
-        Split(test, test_labels),
+    return ImageDataset(
+        DecodedImages(train[:limit], train_labels[:limit]),
+        DecodedImages(test, test_labels),
         classes=tuple(str(digit) for digit in range(10)),
     )

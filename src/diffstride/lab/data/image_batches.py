@@ -1,19 +1,21 @@
-"""Batches of images, augmented as a whole: no image is touched by itself."""
+"""Batches of images, all images of a batch augmented at once."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.lab.data.images import Encoded, ImageSplit, Split
+from diffstride.lab.data.images import DecodedImages, EncodedImages, ImageSplit
+from diffstride.lab.data.loader import Loader
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to training images at random."""
+    """Random changes to training images."""
 
     crop_padding: int = 0
     flip: bool = False
@@ -21,9 +23,7 @@ class Augmentation:
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         if self.crop_padding:
             images = shift(images, self.crop_padding, generator)
-        if self.flip:
-            images = flip(images, generator)
-        return images
+        return flip(images, generator) if self.flip else images
 
 
 def flip(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -34,22 +34,18 @@ def flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def shift(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     """Cut each image out of itself with a border of zeros, anywhere."""
-    batch, channels, height, width = images.shape
+    height, width = images.shape[-2:]
     padded = F.pad(images, [padding] * 4)
-    top, left = torch.randint(2 * padding + 1, (2, batch, 1), generator=generator)
-    rows = (top + torch.arange(height))[:, None, :, None]
-    columns = (left + torch.arange(width))[:, None, None, :]
-    each = torch.arange(batch)[:, None, None, None]
-    return padded[each, torch.arange(channels)[None, :, None, None], rows, columns]
+    corners = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).T.tolist()
+    cut = [
+        image[:, top : top + height, left : left + width]
+        for image, (top, left) in zip(padded, corners, strict=True)
+    ]
+    return torch.stack(cut)
 
 
-class Batches:
-    """A loader: iterate for normalised images and labels, anew and otherwise in each epoch.
-
-    Order and augmentation follow from seed and epoch alone, so that a run that is continued sees
-    what it would have seen. Several processes share every batch: each reads its part, and draws
-    its own augmentation.
-    """
+class ImageBatches(Loader):
+    """A loader of normalised images and labels; each process augments its part of a batch."""
 
     def __init__(
         self,
@@ -62,19 +58,15 @@ class Batches:
         shuffle: bool = False,
         seed: int = 0,
     ) -> None:
+        super().__init__(seed)
         self.split = split
         self.batch_size = batch_size
         self.mean, self.std = mean.reshape(1, -1, 1, 1), std.reshape(1, -1, 1, 1)
         self.augmentation = augmentation
         self.shuffle = shuffle
-        self.seed = seed
-        self.epoch: Callable[[], int] = lambda: 0
-        """Says which epoch it is: whoever trains sets it."""
-        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
-        """Says which of how many processes this is: whoever trains sets it."""
 
     def __len__(self) -> int:
-        # In training a rest would make a step of its own, noisy and of another size.
+        # In training the last images, too few for a batch, would make a noisy step: leave them out.
         if self.shuffle:
             return max(1, len(self.split) // self.batch_size)
         return -(-len(self.split) // self.batch_size)
@@ -82,51 +74,46 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.arange(len(self.split))
         if self.shuffle:
-            order = torch.randperm(len(self.split), generator=self._generator(0))
-        batches = torch.split(order, self.batch_size)[: len(self)]
+            order = torch.randperm(len(self.split), generator=self.generator(0, 0))
         rank, processes = self.place()
-        parts = [batch[rank::processes] for batch in batches]
-        for step, (chosen, pixels) in enumerate(zip(parts, self._pixels(parts, rank), strict=True)):
+        batches = [
+            batch[rank::processes] for batch in torch.split(order, self.batch_size)[: len(self)]
+        ]
+        for step, pixels in enumerate(self._pixels(batches, rank)):
             images = (pixels.float() / 255 - self.mean) / self.std
             if self.augmentation is not None:
-                images = self.augmentation(images, self._generator(step + 1, 2 * rank))
-            yield images, self.split.labels[chosen]
+                images = self.augmentation(images, self.generator(step + 1, 2 * rank))
+            yield images, self.split.labels[batches[step]]
 
-    def _pixels(self, parts: list[Tensor], rank: int) -> Iterator[Tensor]:
+    def _pixels(self, batches: list[Tensor], rank: int) -> Iterator[Tensor]:
         def take(step: int) -> Tensor:
-            generator = self._generator(step + 1, 2 * rank + 1) if self.shuffle else None
-            return self.split.take(parts[step], generator)
+            generator = self.generator(step + 1, 2 * rank + 1) if self.shuffle else None
+            return self.split.take(batches[step], generator)
 
-        if not isinstance(self.split, Encoded):
-            yield from map(take, range(len(parts)))
+        if not isinstance(self.split, EncodedImages):
+            yield from map(take, range(len(batches)))
             return
         # Decoding takes as long as a step on a fast device: be two batches ahead.
-        with ThreadPoolExecutor(1) as ahead:
-            coming = [ahead.submit(take, step) for step in range(min(2, len(parts)))]
-            for step in range(len(parts)):
-                if step + 2 < len(parts):
-                    coming.append(ahead.submit(take, step + 2))
-                yield coming.pop(0).result()
-
-    def _generator(self, step: int, use: int = 0) -> torch.Generator:
-        mixed = 0
-        for number in (self.seed, self.epoch(), step, use):
-            mixed = mixed * 1_000_003 + number
-        return torch.Generator().manual_seed(mixed % 2**63)
+        with ThreadPoolExecutor(1) as thread:
+            coming: deque[Future[Tensor]] = deque()
+            for step in range(len(batches)):
+                coming.append(thread.submit(take, step))
+                if len(coming) > 2:
+                    yield coming.popleft().result()
+            yield from (batch.result() for batch in coming)
 
 
 def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation of each channel, of values from 0 to 1.
+    """Return the mean and standard deviation of each channel, of values from 0 to 1.
 
-    Of files, which take long to decode, those of a thousand spread over the set.
+    For files, which take long to decode, they are those of a thousand spread over the set.
     """
-    if isinstance(split, Split):
+    if isinstance(split, DecodedImages):
         images = split.images
     else:
         images = split.take(torch.linspace(0, len(split) - 1, min(len(split), 1000)).long())
-    mean, std = [], []
-    for channel in images.transpose(0, 1):  # one at a time: as floats, all of them may not fit
-        values = channel.float() / 255
-        mean.append(values.mean())
-        std.append(values.std().clamp(min=1e-3))
-    return torch.stack(mean), torch.stack(std)
+    # One channel at a time: as floats, all of them may not fit into memory.
+    channels = (channel.float() / 255 for channel in images.transpose(0, 1))
+    moments = [(values.mean(), values.std().clamp(min=1e-3)) for values in channels]
+    mean, std = (torch.stack(numbers) for numbers in zip(*moments, strict=True))
+    return mean, std

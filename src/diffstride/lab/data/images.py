@@ -1,114 +1,121 @@
-"""Labelled images as tensors: all in memory, or each decoded when it is wanted."""
+"""Labelled images as tensors: all in memory, or each decoded when it is needed."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from diffstride.lab.data.decoding import decode_all, unreadable
+from diffstride.lab.data.image_decoding import covering, middle, open_picture, scale, to_pixels
+from diffstride.lab.data.labelled_files import IMAGE, DataError, LabelledFiles
 from diffstride.lab.data.opening import open_files
-from diffstride.lab.data.pictures import covering, middle, open_picture, smooth, to_pixels
-from diffstride.lab.data.sources import IMAGE, DataError, Files, each
 
 MARGIN = 8 / 7
-"""Around the middle that is evaluated of an image of which parts were trained on: 224 of 256."""
+"""After training on random parts, images are scaled to cover this much more than their size before
+the middle is cut out: 224 pixels of 256."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """Images (N, channels, height, width) as bytes, and the class of each."""
+class DecodedImages:
+    """Images (N, channels, height, width) in memory as bytes, and the class of each."""
 
-    images: Tensor
-    labels: Tensor
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+        self.size = tuple(images.shape[1:])
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def size(self) -> tuple[int, ...]:
-        """Of one image: (channels, height, width)."""
-        return tuple(self.images.shape[1:])
-
     def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return the chosen images."""
         return self.images[chosen]
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Images that stay files, for sets that memory can't hold and parts of the original pixels.
+class EncodedImages:
+    """Images that stay files, for sets that memory can't hold and random parts of the originals.
 
-    In training a random part of each is brought to ``side``, in evaluation its middle. They are
-    coloured whatever the files are: what is not open yet can't be known to be grey.
+    They are coloured whatever the files are: a file that is not open yet can't be known to be grey.
     """
 
-    files: Files
-    side: int
+    def __init__(self, files: LabelledFiles, side: int) -> None:
+        self.files, self.labels = files, files.labels
+        self.side, self.size = side, (3, side, side)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    @property
-    def size(self) -> tuple[int, ...]:
-        return 3, self.side, self.side
-
-    @property
-    def labels(self) -> Tensor:
-        return self.files.labels
-
     def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Decode some, on all cores; with a generator, a random part of each.
-
-        Raises:
-            DataError: for an image that can't be read.
-        """
-        draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
-
-        def part(i: int, name: str, picture: Any) -> Any:
-            if draws is None:
-                return middle(name, picture, (self.side, self.side), MARGIN)
-            box = random_part(picture.width, picture.height, draws[i])
-            return picture.resize((self.side, self.side), smooth(), box=box)
-
-        def decode(job: tuple[int, tuple[str, bytes]]) -> Tensor:
-            i, (name, data) = job
-            return to_pixels(part(i, name, self.open(name, data).convert("RGB")))
-
+        """Decode images on all cores: the middle of each, or with a generator a random part."""
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
+        draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
+        square = self.side, self.side
+
+        def decode(i: int, file: tuple[str, bytes]) -> Tensor:
+            try:
+                picture = self.open(*file).convert("RGB")
+            except DataError as error:
+                raise unreadable(error, IMAGE) from error
+            if draws is None:
+                return to_pixels(middle(file[0], picture, square, MARGIN))
+            box = random_part(picture.width, picture.height, draws[i])
+            return to_pixels(scale(picture, square, box))
+
         files = self.files.read(chosen.tolist())
-        return torch.stack(list(self._threads.map(decode, enumerate(files))))
+        return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
 
     def open(self, name: str, data: bytes) -> Any:
-        """A picture of which any part can be taken.
+        """Return a picture, or raise a DataError if it can't be read, or scaled to this size."""
+        picture = open_picture(name, data)
+        covering(name, picture.size, (self.side, self.side), MARGIN)
+        return picture
 
-        Raises:
-            DataError: if it can't be read, or is too long and narrow.
-        """
-        return _opened(name, data, self.side, MARGIN)
+    def readable(self, skipped: list[str]) -> "EncodedImages":
+        """Return the images that can be read; the names of others are added to ``skipped``."""
+
+        def check(name: str, data: bytes) -> None:  # returns no picture: many would be held at once
+            self.open(name, data)
+
+        kept = [i for i, *_ in decode_all(self.files, check, IMAGE, "checking", skipped)]
+        return EncodedImages(self.files.select(kept), self.side)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(os.cpu_count())
 
 
-ImageSplit: TypeAlias = Split | Encoded
+ImageSplit: TypeAlias = DecodedImages | EncodedImages
 
 
-@dataclass(frozen=True)
-class Images:
+def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
+    """Return the sides of a random part of an image (Szegedy et al., 2015).
+
+    Each row of ``draws``, four numbers from 0 to 1, is a part: its area, from 8 % to 100 % of the
+    image, its shape, from 3:4 to 4:3, and its place. The first that fits is taken, or else all.
+    """
+    for area, shape, x, y in draws.tolist():
+        area = (0.08 + 0.92 * area) * width * height
+        ratio = (4 / 3) ** (2 * shape - 1)
+        wide, tall = (area * ratio) ** 0.5, (area / ratio) ** 0.5
+        if wide <= width and tall <= height:
+            left, top = x * (width - wide), y * (height - tall)
+            return left, top, left + wide, top + tall
+    return 0.0, 0.0, float(width), float(height)
+
+
+class ImageDataset(NamedTuple):
     train: ImageSplit
     test: ImageSplit
     classes: tuple[str, ...]
     skipped: tuple[str, ...] = ()
-    """The images that could not be read and were left out."""
+    """The names of images that could not be read and were left out."""
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Of one image: (channels, height, width)."""
+        """The channels, height and width of an image."""
         return self.train.size
 
 
@@ -121,35 +128,32 @@ def load(
     skip_corrupt: bool = False,
     encoded: bool = False,
     classes: Sequence[str] | None = None,
-) -> Images:
-    """Open a training and a test set, and read them into memory unless told otherwise.
+) -> ImageDataset:
+    """Open a training and a test set of images, and read them into memory unless ``encoded``.
 
     Args:
-        path: a folder of parquet files, a folder with ``train`` and ``test`` folders of images by
-            class, or the name of a dataset on the Hugging Face hub.
-        label: the column of labels; without it, the one that holds classes, or is called so.
+        path, label, limit, classes: as in :func:`open_files`.
         image_size: the side all images are brought to, without changing their proportions: the
             shorter side is scaled to it and the middle is cut out.
-        limit: how many training images are read at most.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
-        encoded: decode images when they are wanted (:class:`Encoded`).
-        classes: their names, where the data have only numbers.
+        encoded: decode images when they are needed (:class:`EncodedImages`).
 
     Raises:
-        DataError: for a missing folder, an image that can't be read (which one), sizes that
-            differ, a label out of range, or fewer than two classes.
+        DataError: for an image that can't be read (which one), sizes that differ, and what
+            :func:`open_files` raises it for.
     """
-    opened = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
+    files = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
     skipped: list[str] = []
     if encoded:
         if image_size is None:
             raise DataError("random parts need a size to be brought to: give --data.image_size")
-        pair = [Encoded(files, image_size) for files in (opened.train, opened.test)]
+        splits = [EncodedImages(split, image_size) for split in (files.train, files.test)]
         if skip_corrupt:
-            pair = [Encoded(readable(s.files, s.open, skipped), image_size) for s in pair]
-        return Images(pair[0], pair[1], opened.classes, tuple(skipped))
+            splits = [split.readable(skipped) for split in splits]
+        return ImageDataset(splits[0], splits[1], files.classes, tuple(skipped))
     train, test = (
-        _read(f, image_size, skipped if skip_corrupt else None) for f in (opened.train, opened.test)
+        read_images(split, image_size, skipped if skip_corrupt else None)
+        for split in (files.train, files.test)
     )
     if train.size[1:] != test.size[1:]:
         raise DataError(
@@ -157,81 +161,40 @@ def load(
             f"{_shape(test.images)}: bring them to one size with --data.image_size"
         )
     channels = max(train.size[0], test.size[0])
-    train, test = (Split(s.images.expand(-1, channels, -1, -1), s.labels) for s in (train, test))
-    return Images(train, test, opened.classes, tuple(skipped))
+    train, test = (
+        DecodedImages(split.images.expand(-1, channels, -1, -1), split.labels)
+        for split in (train, test)
+    )
+    return ImageDataset(train, test, files.classes, tuple(skipped))
 
 
-def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
-    """8 % to 100 % of an image's area, 3:4 to 4:3, anywhere (Szegedy et al., 2015).
+def read_images(
+    files: LabelledFiles, side: int | None = None, skipped: list[str] | None = None
+) -> DecodedImages:
+    """Decode images into memory; with ``side``, the middle of each at this size.
 
-    The first of the draws, rows of four numbers from 0 to 1, that fits into the image; the whole
-    image if none does.
+    Images that can't be read are errors, or their names are added to ``skipped``. Images of
+    different sizes are errors.
     """
-    for area, shape, x, y in draws.tolist():
-        area = (0.08 + 0.92 * area) * width * height
-        ratio = (4 / 3) ** (2 * shape - 1)
-        wide, tall = (area * ratio) ** 0.5, (area / ratio) ** 0.5
-        if wide <= width and tall <= height:
-            left, top = x * (width - wide), y * (height - tall)
-            return left, top, left + wide, top + tall
-    return 0.0, 0.0, float(width), float(height)
 
+    def decode(name: str, data: bytes) -> Tensor:
+        picture = open_picture(name, data)
+        return to_pixels(picture if side is None else middle(name, picture, (side, side)))
 
-def readable(files: Files, decode: Callable[[str, bytes], Any], skipped: list[str]) -> Files:
-    """The files that can be decoded; the names of others are added to ``skipped``."""
-    kept = []
-    for i, (name, data) in enumerate(each(files, f"checking the {files.split} set")):
-        try:
-            decode(name, data)
-        except DataError:
-            skipped.append(name)
-        else:
-            kept.append(i)
-    if not kept:
-        raise DataError(f"there is nothing to read in the {files.split} set")
-    return files.select(kept)
-
-
-def _read(files: Files, side: int | None, skipped: list[str] | None) -> Split:
-    images: list[Tensor] = []
-    labels: list[int] = []
-    first = ""
-    for i, (name, data) in enumerate(each(files, f"reading the {files.split} set")):
-        try:
-            picture = _opened(name, data, side)
-        except DataError:
-            if skipped is None:
-                raise
-            skipped.append(name)
-            continue
-        pixels = to_pixels(picture if side is None else middle(name, picture, (side, side)))
-        if images and pixels.shape[1:] != images[0].shape[1:]:
+    decoded = []
+    for i, name, pixels in decode_all(files, decode, IMAGE, "reading", skipped):
+        decoded.append((i, name, pixels))
+        _, first_name, first = decoded[0]
+        if pixels.shape[1:] != first.shape[1:]:
             raise DataError(
-                f"images differ in size, {first} is {_shape(images[0])} and {name} "
+                f"images differ in size, {first_name} is {_shape(first)} and {name} "
                 f"{_shape(pixels)}: bring them to one with --data.image_size"
             )
-        first = first or name
-        images.append(pixels)
-        labels.append(int(files.labels[i]))
-    if not images:
-        raise DataError(f"there is nothing to read in the {files.split} set")
-    channels = max(x.shape[0] for x in images)
-    stacked = torch.stack([x.expand(channels, -1, -1) for x in images])
-    return Split(stacked, torch.tensor(labels))
-
-
-def _opened(name: str, data: bytes, side: int | None, margin: float = 1.0) -> Any:
-    """A picture of a set, from which it may be left out; it can be brought to ``side``, if any."""
-    try:
-        picture = open_picture(name, data)
-        if side is not None:
-            covering(name, picture.size, (side, side), margin)
-        return picture
-    except DataError as error:
-        raise DataError(
-            f"{error}: remove it, or leave out such images with --data.skip_corrupt"
-        ) from error
+    kept, _, images = zip(*decoded, strict=True)
+    channels = max(map(len, images))  # grey ones among coloured ones become coloured
+    stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
+    return DecodedImages(stacked, files.labels[list(kept)])
 
 
 def _shape(images: Tensor) -> str:
-    return "×".join(str(n) for n in images.shape[-2:])
+    return "×".join(map(str, images.shape[-2:]))

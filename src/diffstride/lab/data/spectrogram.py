@@ -10,10 +10,10 @@ from torch.nn import functional as F
 RATE = 16_000
 """Samples a second."""
 HOP = 160
-"""From frame to frame: 10 ms, so that there are 100 frames a second."""
+"""Samples from frame to frame: 10 ms, so that there are 100 frames a second."""
 FRAME_RATE = RATE // HOP
 WINDOW = 400
-"""25 ms."""
+"""Samples of the window of a frame: 25 ms."""
 FFT = 512
 CHANNELS = 64
 LOWEST, HIGHEST = 60.0, 7800.0
@@ -23,10 +23,10 @@ FLOOR = 1e-6
 
 
 def log_mel(waves: Tensor) -> Tensor:
-    """Spectrograms (..., frames, 64) of waves (..., samples) at 16 kHz.
+    """Return spectrograms (..., frames, 64) of waves (..., samples) at 16 kHz.
 
-    A frame every 10 ms, each from a Hann window of 25 ms around the middle of its own 10 ms, so
-    that a second has 100 frames; of each its power in 64 mel channels, and of that the logarithm.
+    There is a frame every 10 ms, 100 a second: the logarithm of the power in 64 mel channels of a
+    Hann window of 25 ms, which has these 10 ms in its middle.
 
     >>> log_mel(torch.zeros(2, 16_000)).shape
     torch.Size([2, 100, 64])
@@ -44,7 +44,7 @@ def log_mel(waves: Tensor) -> Tensor:
 @functools.cache
 @torch.inference_mode(False)
 def mel_filters() -> Tensor:
-    """Triangles (64, 257) over the frequencies of the transform, each of area one (Slaney)."""
+    """Return triangles (64, 257) over the frequencies of the transform, of area one (Slaney)."""
     edges = _hertz(torch.linspace(_mel(LOWEST), _mel(HIGHEST), CHANNELS + 2, dtype=torch.float64))
     frequencies = torch.linspace(0, RATE / 2, FFT // 2 + 1, dtype=torch.float64)
     low, middle, high = (edges[i : i + CHANNELS, None] for i in range(3))
@@ -68,7 +68,7 @@ def _hertz(mel: Tensor) -> Tensor:
 
 
 class LogMel(nn.Module):
-    """Waves (batch, samples) to normalised spectrograms (batch, 1, frames, 64)."""
+    """Makes normalised spectrograms (batch, 1, frames, 64) of waves (batch, samples)."""
 
     mean: Tensor
     std: Tensor

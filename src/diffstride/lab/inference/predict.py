@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import image_batches, recordings
-from diffstride.lab.data.audio_batches import Evaluation
-from diffstride.lab.data.images import Split
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data.audio_batches import AudioEvaluation
+from diffstride.lab.data.audio_decoding import to_samples
+from diffstride.lab.data.image_batches import ImageBatches
+from diffstride.lab.data.images import DecodedImages
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.inference.load_trained import TrainedModel, open_model
 from diffstride.text import aligned
@@ -74,7 +76,7 @@ def predict_files(
             data = _content(Path(file))
             if of_images:
                 return model.preparation.pixels(str(file), data, resize)
-            return recordings.to_samples(str(file), data)
+            return to_samples(str(file), data)
         except DataError as error:
             return error
 
@@ -134,19 +136,19 @@ def _content(path: Path) -> bytes:
 
 
 def _scores_of_images(pixels: list[Tensor], model: TrainedModel) -> list[Tensor]:
-    split = Split(torch.stack(pixels), torch.zeros(len(pixels)))
+    split = DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
     mean, std = map(torch.tensor, (model.preparation.mean, model.preparation.std))
-    ((batch, _),) = image_batches.Batches(split, len(pixels), mean=mean, std=std)
+    ((batch, _),) = ImageBatches(split, len(pixels), mean=mean, std=std)
     return model.scores(batch)
 
 
 def _scores_of_recordings(waves: list[Any], model: TrainedModel) -> list[Tensor]:
     """Return the mean score of the windows of each recording."""
     starts = np.cumsum([0, *map(len, waves)])
-    split = recordings.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
+    split = Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
     frontend = LogMel(model.preparation.mean[0], model.preparation.std[0])
     owners, scores = [], []
-    for batch in Evaluation({"": split}, _batch_size(model)):
+    for batch in AudioEvaluation({"": split}, _batch_size(model)):
         windows, recording = batch[""]
         owners.append(recording)
         scores.append([task.double() for task in model.scores(frontend(windows))])

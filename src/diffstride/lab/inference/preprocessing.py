@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from diffstride.lab.data import images, pictures, recordings, spectrogram
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data import image_decoding, images, spectrogram
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.data.recordings import WINDOW_LENGTH
 from diffstride.lab.runs.config import DataConfig
 
 _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "FLOOR")
@@ -35,7 +36,7 @@ class Preparation(NamedTuple):
         if (
             channels not in (1, 3)
             or min(height, width) < 1
-            or height * width > pictures.MOST_PIXELS
+            or height * width > image_decoding.MOST_PIXELS
         ):
             raise ValueError(f"size {list(self.size)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -52,7 +53,7 @@ class Preparation(NamedTuple):
             DataError: if it can't be read, or has another size and is not to be resized.
         """
         channels, height, width = self.size
-        picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+        picture = image_decoding.open_picture(name, data).convert("L" if channels == 1 else "RGB")
         margin = self.margin
         if margin is None and picture.size != (width, height):
             if not resize:
@@ -62,15 +63,15 @@ class Preparation(NamedTuple):
                 )
             margin = 1.0
         if margin is not None:
-            picture = pictures.middle(name, picture, (height, width), margin)
-        return pictures.to_pixels(picture)
+            picture = image_decoding.middle(name, picture, (height, width), margin)
+        return image_decoding.to_pixels(picture)
 
 
 def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an exported network says about its data, of which data.json has the facts."""
     preprocessing = {"kind": config.kind, **{name: facts[name] for name in ("size", "mean", "std")}}
     if config.kind == "audio":
-        seconds = recordings.WINDOW / spectrogram.RATE
+        seconds = WINDOW_LENGTH / spectrogram.RATE
         preprocessing |= {"seconds": seconds, "spectrogram": constants()}
     elif config.path is None or config.image_size is None:
         preprocessing["resize"] = None

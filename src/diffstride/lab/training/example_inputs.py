@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.lab.data import image_batches
+from diffstride.lab.data.image_batches import ImageBatches
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.training.preparation import Prepared
 
@@ -18,7 +18,7 @@ def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
     Recordings are shown as spectrograms of their first second.
     """
     classes, test = prepared.facts["classes"], prepared.test
-    if isinstance(test, image_batches.Batches):
+    if isinstance(test, ImageBatches):
         labels = test.split.labels
         chosen = _first_of_classes(labels)
         maps = test.split.take(chosen).float().mean(1)

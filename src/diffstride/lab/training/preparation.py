@@ -9,10 +9,13 @@ import torch
 from torch import nn
 
 from diffstride import models
-from diffstride.lab.data import audio_batches, digits, image_batches, images, recordings
-from diffstride.lab.data.images import Images
-from diffstride.lab.data.recordings import Recordings
-from diffstride.lab.data.sources import DataError, some
+from diffstride.lab.data import digits, images, recordings
+from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
+from diffstride.lab.data.image_batches import Augmentation, ImageBatches, statistics
+from diffstride.lab.data.images import ImageDataset
+from diffstride.lab.data.labelled_files import AUDIO, DataError
+from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.training.audio_classifier import AudioClassifier
@@ -27,8 +30,8 @@ class Prepared(NamedTuple):
 
     facts: Facts
     module: Classifier
-    train: image_batches.Batches | audio_batches.Batches
-    test: image_batches.Batches | audio_batches.Evaluation
+    train: ImageBatches | AudioBatches
+    test: ImageBatches | AudioEvaluation
 
 
 def prepare(config: Config, known: Facts | None = None) -> Prepared:
@@ -59,7 +62,7 @@ def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
 def _images(config: Config, known: Facts | None) -> Prepared:
     data = _load_images(config.data, known["classes"] if known else None)
     if known is None:
-        mean, std = image_batches.statistics(data.train)
+        mean, std = statistics(data.train)
     else:
         _check_classes(list(data.classes), known, config.data.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
@@ -80,20 +83,20 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     torch.manual_seed(config.seed)
     module = Classifier(build_model(config.model, facts), config, data.size)
     batch_size = config.data.batch_size
-    train = image_batches.Batches(
+    train = ImageBatches(
         data.train,
         min(batch_size, len(data.train)),
-        augmentation=image_batches.Augmentation(config.data.crop_padding, config.data.flip),
+        augmentation=Augmentation(config.data.crop_padding, config.data.flip),
         shuffle=True,
         seed=config.seed,
         mean=mean,
         std=std,
     )
-    test = image_batches.Batches(data.test, batch_size, mean=mean, std=std)
+    test = ImageBatches(data.test, batch_size, mean=mean, std=std)
     return Prepared(facts, module, train, test)
 
 
-def _load_images(config: DataConfig, classes: Sequence[str] | None) -> Images:
+def _load_images(config: DataConfig, classes: Sequence[str] | None) -> ImageDataset:
     if config.path is None:
         return digits.load(config.limit)
     return images.load(
@@ -108,21 +111,19 @@ def _load_images(config: DataConfig, classes: Sequence[str] | None) -> Images:
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
+    options = config.data
     train, test, classes = {}, {}, {}
-    for name, (path, label) in _tasks(config.data).items():
-        opened = recordings.open_recordings(path, config.data.layout, label)
+    for name, (path, label) in _tasks(options).items():
+        opened = open_files(path, AUDIO, layout=options.layout, label=label, limit=options.limit)
         classes[name] = opened.classes
-        limit = config.data.limit
-        train_files = opened.train if limit is None else some(opened.train, limit)
-        where = str(Path(path).expanduser().resolve())
         train[name], test[name] = (
-            recordings.load(files, config.data.cache, where, skip_corrupt=config.data.skip_corrupt)
-            for files in (train_files, opened.test)
+            recordings.load(files, options.cache, path, skip_corrupt=options.skip_corrupt)
+            for files in (opened.train, opened.test)
         )
 
     def by_task(values: Mapping[str, Any]) -> Any:
         """Return the values of several tasks by name, or that of a single one."""
-        return values if config.data.task else values[""]
+        return values if options.task else values[""]
 
     if known is None:
         mean, std = _spectrogram_statistics(train)
@@ -131,7 +132,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         mean, std = known["mean"][0], known["std"][0]
     skipped = (path for name in train for split in (train, test) for path in split[name].skipped)
     facts = {
-        "size": (1, recordings.WINDOW // HOP, CHANNELS),
+        "size": (1, WINDOW_LENGTH // HOP, CHANNELS),
         "axes": ("time", "frequency"),
         "sampling_rate": (FRAME_RATE, 1),
         "classes": by_task(classes),
@@ -154,8 +155,8 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     return Prepared(
         facts,
         module,
-        audio_batches.Batches(train, batch_size, steps=steps, seed=config.seed),
-        audio_batches.Evaluation(test, batch_size),
+        AudioBatches(train, batch_size, steps=steps, seed=config.seed),
+        AudioEvaluation(test, batch_size),
     )
 
 
@@ -186,7 +187,7 @@ def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:
 
 def _spectrogram_statistics(tasks: Mapping[str, Recordings]) -> tuple[float, float]:
     """Return the mean and standard deviation of spectrograms, from a few windows of every task."""
-    (batch,) = audio_batches.Batches(tasks, 100 * len(tasks), steps=1)
+    (batch,) = AudioBatches(tasks, 100 * len(tasks), steps=1)
     values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
     return values.mean().item(), max(values.std().item(), 1e-3)
 

@@ -2,7 +2,7 @@
 
 import json
 
-from diffstride.lab.data.layouts import SCENES
+from diffstride.lab.data.published import SCENES
 
 BIRDS = "itemid,datasetid,hasbird\n"
 TABLES = {"ff1010bird_metadata_2018.csv": "ff1010bird", "BirdVoxDCASE20k_csvpublic.csv": "BirdVox"}

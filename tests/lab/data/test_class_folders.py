@@ -1,31 +1,15 @@
 """Folders by class are read whole, through links too, and what is wrong with them is named."""
 
-import io
 import os
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from diffstride.lab.data import images
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data import class_folders, images, recordings
+from diffstride.lab.data.labelled_files import AUDIO, DataError
+from diffstride.lab.data.opening import open_files
+from tests.lab.data.example_files import grey_picture
 
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def _pixel():
-    file = io.BytesIO()
-    Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(file, "png")
-    return file.getvalue()
-
-
-PIXEL = _pixel()
+PIXEL = grey_picture(0, (4, 4), "L")
 
 
 class Tree:
@@ -51,10 +35,14 @@ class Tree:
         path.symlink_to(target)
         return self
 
+    def load(self, **options):
+        if self.kind == "image":
+            return images.load(str(self.root), **options)
+        return open_files(str(self.root), AUDIO, layout="auto", **options)
+
     def open(self):
         """The classes, and of each its number of examples for training and for testing."""
-        opener = images.load if self.kind == "image" else audio.open_recordings
-        opened = opener(str(self.root))
+        opened = self.load()
         counts = [
             [int((split.labels == i).sum()) for split in (opened.train, opened.test)]
             for i in range(len(opened.classes))
@@ -112,9 +100,7 @@ def test_links_in_circles_end(target, tree):
 
 
 def test_more_links_than_can_be_followed_are_refused(tree, monkeypatch):
-    from diffstride.lab.data import folders
-
-    monkeypatch.setattr(folders, "MOST_FOLDERS", 100)
+    monkeypatch.setattr(class_folders, "MOST_FOLDERS", 100)
     tree.write(*PLAIN)
     for i in range(6):  # each leads to all the others, which is hundreds of ways
         tree.write(f"train/b/{i}/0.{{x}}")
@@ -189,13 +175,12 @@ def test_a_file_that_can_not_be_read_is_not_passed_over_for_its_name(kind, name,
         if kind == "image":
             tree.open()
         else:
-            train = audio.open_recordings(str(tree.root)).train
+            train = tree.load().train
             chosen = [i for i, (path, _) in enumerate(train.read(range(3))) if path.endswith(name)]
-            audio.load(train.select(chosen), tmp_path / "cache", "here")
+            recordings.load(train.select(chosen), tmp_path / "cache", "here")
 
 
 def test_a_folder_by_class_has_no_column_of_labels(tree):
     tree.write(*PLAIN)
-    opener = images.load if tree.kind == "image" else audio.open_recordings
     with pytest.raises(DataError, match="set is a folder by class, and has no column 'pitch'"):
-        opener(str(tree.root), label="pitch")
+        tree.load(label="pitch")

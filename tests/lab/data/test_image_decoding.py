@@ -10,9 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from diffstride.lab.data import images, pictures
-from diffstride.lab.data.images import Encoded
-from diffstride.lab.data.sources import DataError, Paths
+from diffstride.lab.data import image_decoding, images
+from diffstride.lab.data.images import EncodedImages
+from diffstride.lab.data.labelled_files import DataError, FilePaths
+from tests.lab.data.example_files import blank_picture, encode_picture, exif
 
 RANDOM = np.random.default_rng(0)
 COLOURS = RANDOM.integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -20,21 +21,11 @@ GREYS = COLOURS[..., 0]
 ALPHA = RANDOM.integers(0, 256, (5, 7), dtype=np.uint8)
 
 
-def encoded(picture, kind="png", **options):
-    file = io.BytesIO()
-    picture.save(file, kind, **options)
-    return file.getvalue()
-
-
 def pixels(data, name="a.png"):
     """As (height, width, channels)."""
-    return pictures.to_pixels(pictures.open_picture(name, data)).permute(1, 2, 0).numpy()
-
-
-def exif(orientation):
-    found = Image.Exif()
-    found[0x0112] = orientation
-    return found
+    return (
+        image_decoding.to_pixels(image_decoding.open_picture(name, data)).permute(1, 2, 0).numpy()
+    )
 
 
 UPRIGHT = {
@@ -54,7 +45,7 @@ UPRIGHT = {
 @pytest.mark.parametrize("kind", ["png", "webp", "tiff"])
 def test_pictures_are_upright(kind, orientation):
     options = {"lossless": True} if kind == "webp" else {}
-    data = encoded(Image.fromarray(COLOURS), kind, exif=exif(orientation), **options)
+    data = encode_picture(Image.fromarray(COLOURS), kind, exif=exif(orientation), **options)
     np.testing.assert_array_equal(pixels(data), UPRIGHT[orientation](COLOURS))
 
 
@@ -63,23 +54,23 @@ def test_photographs_are_upright_wherever_they_are_opened(tmp_path):
     wide = np.zeros((32, 64), dtype=np.uint8)
     wide[:, 32:] = 255
     path = tmp_path / "photo.jpg"
-    path.write_bytes(encoded(Image.fromarray(wide), "jpeg", exif=exif(6)))
+    path.write_bytes(encode_picture(Image.fromarray(wide), "jpeg", exif=exif(6)))
     found = pixels(path.read_bytes())[..., 0]
     assert found.shape == (64, 32)
     assert found[:30].max() < 50 and found[34:].min() > 200
-    split = Encoded(Paths((path,), "test", torch.zeros(1, dtype=torch.long)), 16)
+    split = EncodedImages(FilePaths("test", torch.zeros(1, dtype=torch.long), (path,)), 16)
     (middle,) = split.take(torch.tensor([0]))
     assert middle[:, :6].max() < 50 and middle[:, 10:].min() > 200
 
 
 def test_sixteen_bits_are_turned_too():
     values = RANDOM.integers(0, 65536, (5, 7), dtype=np.uint16)
-    data = encoded(Image.fromarray(values), exif=exif(6))
+    data = encode_picture(Image.fromarray(values), exif=exif(6))
     np.testing.assert_array_equal(pixels(data)[..., 0], np.rot90(values // 256, -1))
 
 
 def test_damaged_exif_does_not_matter():
-    data = encoded(Image.fromarray(COLOURS), exif=b"Exif\x00\x00no TIFF at all")
+    data = encode_picture(Image.fromarray(COLOURS), exif=b"Exif\x00\x00no TIFF at all")
     np.testing.assert_array_equal(pixels(data), COLOURS)
 
 
@@ -96,15 +87,17 @@ def palette(transparency):
     picture = picture.convert("P")
     picture.putdata(indices.flatten().tolist())
     picture.putpalette([10, 20, 30, 200, 100, 0, 7, 77, 177])
-    return indices, encoded(picture, transparency=transparency)
+    return indices, encode_picture(picture, transparency=transparency)
 
 
 def test_what_is_transparent_is_shown_on_white():
     rgba = np.concatenate([COLOURS, ALPHA[..., None]], -1)
     grey_alpha = np.stack([GREYS, ALPHA], -1)
-    cases = [(encoded(Image.fromarray(rgba)), on_white(COLOURS, ALPHA))]
-    cases += [(encoded(Image.fromarray(rgba), "webp", lossless=True, exact=True), cases[0][1])]
-    cases += [(encoded(Image.fromarray(grey_alpha)), on_white(GREYS, ALPHA).repeat(3, -1))]
+    cases = [(encode_picture(Image.fromarray(rgba)), on_white(COLOURS, ALPHA))]
+    cases += [
+        (encode_picture(Image.fromarray(rgba), "webp", lossless=True, exact=True), cases[0][1])
+    ]
+    cases += [(encode_picture(Image.fromarray(grey_alpha)), on_white(GREYS, ALPHA).repeat(3, -1))]
     for data, expected in cases:
         found = pixels(data)
         assert found.shape == (5, 7, 3)
@@ -114,11 +107,11 @@ def test_what_is_transparent_is_shown_on_white():
 def test_a_colour_may_stand_for_nothing():
     colour = COLOURS[2, 3].tolist()
     expected = np.where((COLOURS == colour).all(-1, keepdims=True), 255, COLOURS)
-    data = encoded(Image.fromarray(COLOURS), transparency=tuple(colour))
+    data = encode_picture(Image.fromarray(COLOURS), transparency=tuple(colour))
     np.testing.assert_array_equal(pixels(data), expected)
     for values in (GREYS, GREYS.astype(np.uint16) * 257):
         key = int(values[2, 3])
-        data = encoded(Image.fromarray(values), transparency=key)
+        data = encode_picture(Image.fromarray(values), transparency=key)
         expected = np.where(values == key, 255, GREYS)
         np.testing.assert_array_equal(pixels(data)[..., 0], expected)
     indices, data = palette(transparency=1)
@@ -146,34 +139,16 @@ def test_what_is_opaque_is_what_it_was(mode):
     picture = Image.fromarray(values)
     assert picture.mode == mode
     expected = values // 256 if mode == "I;16" else np.asarray(picture.convert("RGB"))
-    found = pixels(encoded(picture))
+    found = pixels(encode_picture(picture))
     if mode in ("L", "I;16"):
         assert found.shape[-1] == 1
         expected = expected.reshape(1, 256, -1)[..., :1]
     np.testing.assert_array_equal(found, expected.reshape(found.shape))
     for other, kind in (("1", "png"), ("P", "gif"), ("CMYK", "tiff"), ("YCbCr", "jpeg")):
         if mode == "RGB":
-            data = encoded(picture.convert(other), kind)
+            data = encode_picture(picture.convert(other), kind)
             old = np.asarray(Image.open(io.BytesIO(data)).convert("L" if other == "1" else "RGB"))
             np.testing.assert_array_equal(pixels(data), old.reshape(1, 256, -1))
-
-
-def blank(width, height):
-    """A PNG of so many black pixels, a bit each, that is small whatever its size."""
-
-    def chunk(name, content):
-        crc = zlib.crc32(name + content)
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc)
-
-    compressor = zlib.compressobj()
-    row = bytes(1 + -(-width // 8))
-    rows = b"".join(compressor.compress(row) for _ in range(min(height, 10_000)))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
-        + chunk(b"IDAT", rows + compressor.flush())
-        + chunk(b"IEND", b"")
-    )
 
 
 @pytest.mark.parametrize(
@@ -187,29 +162,29 @@ def blank(width, height):
     ],
 )
 def test_pictures_that_are_too_large_are_refused_by_their_header(width, height, text, tmp_path):
-    data = blank(min(width, 60_000_000), 1)
+    data = blank_picture(min(width, 60_000_000), 1)
     header = struct.pack(">II", width, height)
     body = b"IHDR" + header + data[24:29]
     data = data[:12] + body + struct.pack(">I", zlib.crc32(body)) + data[33:]
     message = rf"big\.png can't be read as an image \(it has {text} pixels, and 65,535 along a side"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match=message):
-        pictures.open_picture("big.png", data)
+        image_decoding.open_picture("big.png", data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes
 
 
 def test_photographs_of_a_hundred_million_pixels_are_read():
     """Of the largest cameras: 11,648 × 8,736. PIL would warn, and here warnings are errors."""
     picture = Image.new("1", (11_648, 8_736), 1)
-    found = pictures.open_picture("a.png", encoded(picture))
+    found = image_decoding.open_picture("a.png", encode_picture(picture))
     assert found.size == picture.size
     assert Image.MAX_IMAGE_PIXELS is not None  # for everybody else
 
 
 def test_a_line_is_not_scaled_until_it_covers_a_square(tmp_path):
     paths = tmp_path / "line.png", tmp_path / "good.png"
-    paths[0].write_bytes(blank(60_000, 1))
-    paths[1].write_bytes(encoded(Image.fromarray(COLOURS)))
+    paths[0].write_bytes(blank_picture(60_000, 1))
+    paths[1].write_bytes(encode_picture(Image.fromarray(COLOURS)))
     for path in paths:
         for split, name in (("train", "a"), ("train", "b"), ("test", "a")):
             folder = tmp_path / "set" / split / name

@@ -6,21 +6,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from diffstride.lab.data import recordings as audio
-from diffstride.lab.data.sources import DataError
-from tests.lab.data.test_recordings import encoded, files, tone
+from diffstride.lab.data import audio_decoding, recordings
+from diffstride.lab.data.labelled_files import DataError
+from tests.lab.data.example_files import encode_sound, tone, wav, write_recordings
 
 SAMPLES = np.random.default_rng(0).integers(-32768, 32768, 1000).astype("<i2")
-
-
-def wav(content, *, rate=16_000, channels=1, size=None, riff=None, before=b"", after=b""):
-    """A WAV file of 16 bits, by hand: its header may say what it likes."""
-    size = len(content) if size is None else size
-    frame = 2 * channels % 2**16
-    numbers = struct.pack("<HHIIHH", 1, channels, rate, rate * frame % 2**32, frame, 16)
-    chunks = b"WAVEfmt " + struct.pack("<I", 16) + numbers + before
-    chunks += b"data" + struct.pack("<I", size) + content + after
-    return b"RIFF" + struct.pack("<I", len(chunks) if riff is None else riff) + chunks
 
 
 def chunk(name, content):
@@ -46,41 +36,41 @@ LEGITIMATE = {
 
 @pytest.mark.parametrize("name", LEGITIMATE)
 def test_whole_recordings_are_read_whatever_is_around_them(name):
-    np.testing.assert_array_equal(audio.decode(name, LEGITIMATE[name]) * 32768, SAMPLES)
+    np.testing.assert_array_equal(audio_decoding.decode(name, LEGITIMATE[name]) * 32768, SAMPLES)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3", "W64"])
 def test_whole_recordings_of_every_format_are_read(kind):
     for seconds in (0.5, 0.5 + 1 / 16_000):  # of an odd number of bytes in 8 bits
         subtype = "PCM_U8" if kind == "WAV" else None
-        data = encoded(tone(seconds), kind=kind, subtype=subtype)
-        assert abs(len(audio.decode("a", data)) - 16_000 * seconds) < 1200
+        data = encode_sound(tone(seconds), kind=kind, subtype=subtype)
+        assert abs(len(audio_decoding.decode("a", data)) - 16_000 * seconds) < 1200
 
 
 @pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "AIFF", "FLAC"])
 @pytest.mark.parametrize("lost", [0.01, 0.5, 0.9])
 def test_recordings_that_were_cut_off_are_refused(kind, lost, tmp_path):
-    data = encoded(np.random.default_rng(0).uniform(-1, 1, 16_000), kind=kind)
+    data = encode_sound(np.random.default_rng(0).uniform(-1, 1, 16_000), kind=kind)
     cut = data[: round(len(data) * (1 - lost))]
     with pytest.raises(DataError, match=r"a\.wav can't be read as audio") as raised:
-        audio.decode("a.wav", cut)
+        audio_decoding.decode("a.wav", cut)
     if kind != "FLAC":  # whose decoder notices by itself
         assert "it was cut off: its header says 32,0" in str(raised.value)
-    source = files(tmp_path / "in", [data, cut])
+    source = write_recordings(tmp_path / "in", [data, cut])
     with pytest.raises(DataError, match=r"train1\.wav .*leave out such .* --data\.skip_corrupt"):
-        audio.load(source, tmp_path / "cache", "here")
-    found = audio.load(source, tmp_path / "cache", "here", skip_corrupt=True)
+        recordings.load(source, tmp_path / "cache", "here")
+    found = recordings.load(source, tmp_path / "cache", "here", skip_corrupt=True)
     assert (len(found), len(found.skipped)) == (1, 1)
 
 
 def test_a_single_byte_that_is_missing_is_noticed():
     with pytest.raises(DataError, match="says 2,000 bytes of samples, and there are 1,999"):
-        audio.decode("a.wav", wav(WHOLE)[:-1])
+        audio_decoding.decode("a.wav", wav(WHOLE)[:-1])
 
 
 def flac(frames, rate=16_000):
     """A FLAC file that says it has so many samples."""
-    data = bytearray(encoded(tone(0.5), rate, "FLAC"))
+    data = bytearray(encode_sound(tone(0.5), rate, "FLAC"))
     others = int.from_bytes(data[21:26], "big") >> 36 << 36
     data[21:26] = (others | frames).to_bytes(5, "big")
     return bytes(data)
@@ -103,7 +93,7 @@ def test_recordings_that_nobody_made_are_refused_before_they_are_decoded(name):
     tracemalloc.start()
     try:
         with pytest.raises(DataError, match=r"a\.wav can't be read as audio") as raised:
-            audio.decode("a.wav", data)
+            audio_decoding.decode("a.wav", data)
         assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + 10**6
     finally:
         tracemalloc.stop()
@@ -112,11 +102,11 @@ def test_recordings_that_nobody_made_are_refused_before_they_are_decoded(name):
 
 @pytest.mark.parametrize("rate", [1_000, 192_000, 768_000])
 def test_unusual_rates_are_resampled(rate):
-    found = audio.decode("a", encoded(tone(0.5, rate, 100.0), rate))
+    found = audio_decoding.decode("a", encode_sound(tone(0.5, rate, 100.0), rate))
     assert abs(len(found) - 8_000) <= 1
 
 
 def test_many_channels_are_read_by_parts():
     samples = np.random.default_rng(0).uniform(-1, 1, (5_000, 300)).astype(np.float32)
-    data = encoded(samples, subtype="FLOAT")
-    np.testing.assert_allclose(audio.decode("a", data), samples.mean(1), atol=1e-7)
+    data = encode_sound(samples, subtype="FLOAT")
+    np.testing.assert_allclose(audio_decoding.decode("a", data), samples.mean(1), atol=1e-7)

@@ -5,18 +5,10 @@ import tracemalloc
 import pytest
 
 from diffstride.lab.data import images
-from diffstride.lab.data.sources import DataError
-from tests.lab.data.test_images import pack, picture
+from diffstride.lab.data.labelled_files import DataError
+from tests.lab.data.example_files import grey_picture, write_parquet
 
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-GREY = picture(0)
+GREY = grey_picture(0)
 
 
 def rows(*labels):
@@ -33,7 +25,7 @@ def rows(*labels):
     ],
 )
 def test_classes_that_training_never_sees_are_named(train, test, classes, names, tmp_path):
-    path = pack(tmp_path / "pack", rows(*train), rows(*test), classes)
+    path = write_parquet(tmp_path / "pack", rows(*train), rows(*test), classes)
     message = f"pack: the test set has classes that the training set has no example of: {names}: "
     with pytest.raises(DataError, match=message):
         images.load(path)
@@ -44,7 +36,9 @@ def test_classes_that_training_never_sees_are_named(train, test, classes, names,
 
 
 def test_a_class_may_go_untested(tmp_path):
-    data = images.load(pack(tmp_path / "pack", rows("a", "b", "c"), rows("c"), classes=None))
+    data = images.load(
+        write_parquet(tmp_path / "pack", rows("a", "b", "c"), rows("c"), classes=None)
+    )
     assert (data.classes, data.test.labels.tolist()) == (("a", "b", "c"), [2])
 
 
@@ -72,7 +66,7 @@ def test_files_that_number_their_classes_differently_are_refused(other, tmp_path
 
 @pytest.mark.parametrize("largest", [10_000, 10**7, 10**12, 2**63 - 1])
 def test_labels_far_beyond_the_number_of_examples_are_refused_at_once(largest, tmp_path):
-    path = pack(tmp_path / "pack", rows(0, 1, 2, largest), classes=None)
+    path = write_parquet(tmp_path / "pack", rows(0, 1, 2, largest), classes=None)
     message = (
         f"pack, row 3 of the train set: label {largest:,} would make {largest + 1:,} classes of 4 "
         f"examples, and 10,000 is the most"
@@ -87,7 +81,7 @@ def test_labels_far_beyond_the_number_of_examples_are_refused_at_once(largest, t
 
 
 def test_labels_may_have_gaps(tmp_path):
-    path = pack(tmp_path / "pack", rows(0, 9_999), classes=None)
+    path = write_parquet(tmp_path / "pack", rows(0, 9_999), classes=None)
     assert len(images.load(path).classes) == 10_000
 
 
@@ -101,18 +95,18 @@ def test_labels_may_have_gaps(tmp_path):
 )
 def test_lists_of_classes_that_can_not_be_used_are_refused(classes, message, tmp_path):
     with pytest.raises(DataError, match=message):
-        images.load(pack(tmp_path / "pack", rows(0, 1), classes=classes))
+        images.load(write_parquet(tmp_path / "pack", rows(0, 1), classes=classes))
 
 
 def test_a_list_of_classes_that_is_nested_without_end_can_not_be_read(tmp_path):
-    path = pack(tmp_path / "pack", rows(0, 1))
+    path = write_parquet(tmp_path / "pack", rows(0, 1))
     (tmp_path / "pack" / "classes.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"classes.json can't be read"):
         images.load(path)
 
 
 def test_parquet_files_may_be_links_and_in_linked_folders(tmp_path):
-    path = pack(tmp_path / "pack", rows(0, 1))
+    path = write_parquet(tmp_path / "pack", rows(0, 1))
     for name in ("data", "linked"):
         (tmp_path / name).mkdir()
     (tmp_path / "pack" / "classes.json").rename(tmp_path / "linked" / "classes.json")
@@ -126,7 +120,7 @@ def test_parquet_files_may_be_links_and_in_linked_folders(tmp_path):
 def test_two_sets_in_one_folder_are_not_taken_for_one(tmp_path):
     """As in a repository that has the same images with coarse and with fine labels."""
     (tmp_path / "set").mkdir()
-    paths = [pack(tmp_path / "set" / name, rows(0, 1)) for name in ("coarse", "fine")]
+    paths = [write_parquet(tmp_path / "set" / name, rows(0, 1)) for name in ("coarse", "fine")]
     message = (
         rf"set has parquet files of the train set in 2 folders: give one of {', '.join(paths)}"
     )

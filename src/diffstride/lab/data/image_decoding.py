@@ -1,18 +1,20 @@
-"""One picture: from the bytes of a file to pixels, upright, opaque and of a size that fits."""
+"""One picture: from the bytes of a file to pixels, upright, opaque and of the right size."""
 
 import io
 import threading
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from diffstride.lab.data.sources import DataError
+from diffstride.lab.data.labelled_files import DataError
 
 MOST_PIXELS = 180_000_000
-"""Of a picture: more than any camera has, and little enough to be decoded."""
+"""The most pixels of a picture: more than any camera has, and few enough to be decoded."""
 LONGEST_SIDE = 65_535
-"""What JPEG can hold."""
+"""The longest side that JPEG can hold."""
 ORIENTATION = 0x0112
 """The entry of EXIF that says which way the camera was held."""
 
@@ -20,17 +22,20 @@ _LOCK = threading.Lock()
 
 
 def open_picture(name: str, data: bytes) -> Any:
-    """A picture, grey or coloured, the way up that it was taken.
-
-    What is transparent is shown on white.
+    """Return a picture, grey or coloured, upright, with white behind what is transparent.
 
     Raises:
-        DataError: if it can't be read, or is too large to be.
+        DataError: if it can't be read, or is too large.
     """
-    from PIL import ImageOps, UnidentifiedImageError
-
     try:
-        picture = _open(data)
+        # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
+        # long. Here it reads the header only, whatever the size.
+        with _LOCK:
+            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                picture: Any = Image.open(io.BytesIO(data))
+            finally:
+                Image.MAX_IMAGE_PIXELS = usual
         width, height = picture.size
         if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
             raise ValueError(
@@ -51,20 +56,6 @@ def open_picture(name: str, data: bytes) -> Any:
         raise DataError(f"{name} can't be read as an image ({reason})") from error
 
 
-def _open(data: bytes) -> Any:
-    """A picture of which only the header is read, whatever its size."""
-    from PIL import Image
-
-    # PIL warns of pictures that cameras make, and not of lines that are millions of pixels long.
-    with _LOCK:
-        usual = Image.MAX_IMAGE_PIXELS
-        Image.MAX_IMAGE_PIXELS = None
-        try:
-            return Image.open(io.BytesIO(data))
-        finally:
-            Image.MAX_IMAGE_PIXELS = usual
-
-
 def _is_turned(picture: Any) -> bool:
     try:
         return bool(picture.getexif().get(ORIENTATION, 1) != 1)
@@ -73,17 +64,14 @@ def _is_turned(picture: Any) -> bool:
 
 
 def _opaque(picture: Any) -> Any:
-    """In 8 bits, grey or red, green and blue, with white behind what can be seen through."""
-    import numpy as np
-    from PIL import Image
-
-    mode = "L" if picture.mode in ("1", "L") or picture.mode.startswith("I") else "RGB"
+    """Return a picture with 8 bits for grey or for red, green and blue, on white."""
     if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
         values = np.asarray(picture)
         grey = (values // 256).clip(0, 255).astype(np.uint8)
         if "transparency" in picture.info:  # the one value that stands for nothing
             grey = np.where(values == picture.info["transparency"], np.uint8(255), grey)
         return Image.fromarray(grey)
+    mode = "L" if picture.mode in ("1", "L") else "RGB"
     if picture.has_transparency_data:
         seen = picture.convert("LA") if picture.mode == "La" else picture
         white = Image.new("RGBA", picture.size, "white")
@@ -92,46 +80,39 @@ def _opaque(picture: Any) -> Any:
 
 
 def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
-    """The middle of a picture, which is scaled to cover ``margin`` times ``size``, height first.
-
-    Raises:
-        DataError: as :func:`covering`.
-    """
+    """Scale a picture as :func:`covering` says, and return its middle, of this height and width."""
     height, width = size
     scaled = covering(name, picture.size, size, margin)
     left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
-    return picture.resize(scaled, smooth()).crop((left, top, left + width, top + height))
+    return scale(picture, scaled).crop((left, top, left + width, top + height))
 
 
 def covering(
-    name: str, of: tuple[int, int], size: tuple[int, int], margin: float = 1.0
+    name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
 ) -> tuple[int, int]:
-    """The width and height that a picture of some width and height is scaled to.
+    """Return the width and height at which a picture covers ``margin`` times a height and width.
 
-    Raises:
-        DataError: if it is so long and narrow that the whole of it would be too large then.
+    ``picture_size`` is its width and height now. A picture that is so long and narrow that it would
+    be too large then is a DataError.
     """
-    wanted = size[::-1]
-    scale = max(n * margin / m for n, m in zip(wanted, of, strict=True))
-    width, height = (max(n, round(m * scale)) for n, m in zip(wanted, of, strict=True))
+    (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
+    factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
+    width = max(wanted_width, round(old_width * factor))
+    height = max(wanted_height, round(old_height * factor))
     if width * height > MOST_PIXELS:
         raise DataError(
-            f"{name} has {of[1]:,}×{of[0]:,} pixels, and would have {height:,}×{width:,} to cover "
-            f"{size[0]:,}×{size[1]:,}; {MOST_PIXELS:,} in all are the most"
+            f"{name} has {old_height:,}×{old_width:,} pixels, and would have {height:,}×{width:,} "
+            f"to cover {wanted_height:,}×{wanted_width:,}; {MOST_PIXELS:,} in all are the most"
         )
     return width, height
 
 
-def smooth() -> Any:
-    """How pictures are scaled."""
-    from PIL import Image
-
-    return Image.Resampling.BICUBIC
+def scale(picture: Any, size: tuple[int, int], box: tuple[float, ...] | None = None) -> Any:
+    """Return a picture, or a box of it, at another width and height."""
+    return picture.resize(size, Image.Resampling.BICUBIC, box=box)
 
 
 def to_pixels(picture: Any) -> Tensor:
-    """Of a picture, as bytes (channels, height, width)."""
-    import numpy as np
-
+    """Return the pixels (channels, height, width) of a picture as bytes."""
     pixels = torch.from_numpy(np.array(picture))
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
