@@ -68,9 +68,11 @@ def plan(
     else:
         assert numbers is not None
         band, length = rule.band(size, numbers), rule.size_after(size, numbers)
-    if not isinstance(stride, Tensor):
-        stride = torch.tensor(stride, dtype=window_dtype(device), device=device)
-    strides = stride.to(device).expand(axes).unbind()
+    if isinstance(stride, Tensor):
+        strides = list(stride.to(device).expand(axes).unbind())
+    else:  # not torch.tensor, of which torch.jit.trace warns
+        values = arguments.per_axis(stride, axes, "stride")
+        strides = [torch.full((), s, dtype=window_dtype(device), device=device) for s in values]
     plans = []
     for i, offset in enumerate(sizes.offsets(axes, rule.convention)):
         n, m = size[i], length[i]

@@ -96,10 +96,11 @@ class DiffStrideNd(Resizer):
 
     def reset_parameters(self) -> None:
         """Set the stride back to what the layer was made with."""
-        values = self._initial[: self.stride.numel()]
+        initial = torch.tensor(self._initial[: self.stride.numel()], dtype=torch.float64)
         with torch.no_grad():
-            self.stride.copy_(torch.tensor(values, dtype=torch.float64))
-        self.reading = Reading(self.stride, -1, values, self._initial)
+            self.stride.copy_(initial)
+        values = tuple(initial.to(self.stride.dtype).tolist())  # without reading an accelerator
+        self.reading = Reading(self.stride, -1, values, self.in_range(values))
 
     @property
     def stride_owner(self) -> "DiffStrideNd":
@@ -172,14 +173,14 @@ class DiffStrideNd(Resizer):
         made through ``.data``.
         """
         stride, last = self.stride, self.reading
+        parameter = stride if stride.is_leaf else None
         version = -1 if stride.is_inference() else stride._version
-        known = last.parameter is stride and last.version == version >= 0
-        if not known or _reads_are_free(stride.device):
+        free = _reads_are_free(stride.device)
+        if free or last.parameter is not stride or not last.version == version >= 0:
             values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
-            strides = self.in_range(values)
-            if not known or (values, strides) != last[2:]:
-                parameter = stride if stride.is_leaf else None
-                self.reading = Reading(parameter, version, values, strides)
+            reading = Reading(parameter, version, values, self.in_range(values))
+            if not free or last.parameter is not parameter or last[2:] != reading[2:]:
+                self.reading = reading
         return self.reading
 
     def _refresh(self) -> None:
@@ -206,18 +207,15 @@ class DiffStrideNd(Resizer):
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
-        smoothness = self.rule.smoothness
-        text = f"{smoothness:g}" if isinstance(smoothness, float) else f"{smoothness}"
         words = [f"stride=({strides})", f"learnable={self.stride.requires_grad}"]
-        words.append(f"smoothness={text}")
-        values = {name: getattr(self, name) for name in ("shared", "min_stride", "max_stride")}
-        usual: dict[str, Any] = {"shared": False, "min_stride": 1.0, "max_stride": None}
-        for field in fields(Rule)[1:]:
-            values[field.name] = getattr(self.rule, field.name)
-            usual[field.name] = field.default
-        first = ("shared", "crop", "output_size", "size_multiple")
-        names = dict.fromkeys([*first, *values])
-        return ", ".join([*words, *(f"{n}={values[n]!r}" for n in names if values[n] != usual[n])])
+        words.append(f"smoothness={self.rule.smoothness!r}".removesuffix(".0"))
+        usual: dict[str, Any] = {"shared": False, "crop": True, "output_size": None}
+        usual |= {"size_multiple": 1, "min_stride": 1.0, "max_stride": None}
+        usual |= {field.name: field.default for field in fields(Rule)[1:]}
+        for name, default in usual.items():
+            value = getattr(self.rule if hasattr(self.rule, name) else self, name)
+            words += [f"{name}={value!r}"] if value != default else []
+        return ", ".join(words)
 
 
 @functools.cache
