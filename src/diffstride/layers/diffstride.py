@@ -96,7 +96,8 @@ class DiffStrideNd(Resizer):
 
     def reset_parameters(self) -> None:
         """Set the stride back to what the layer was made with."""
-        initial = torch.tensor(self._initial[: self.stride.numel()], dtype=torch.float64)
+        values = self._initial[: self.stride.numel()]
+        initial = torch.tensor(values, dtype=torch.float64, device="cpu")
         with torch.no_grad():
             self.stride.copy_(initial)
         values = tuple(initial.to(self.stride.dtype).tolist())  # without reading an accelerator
