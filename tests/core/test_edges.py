@@ -294,6 +294,16 @@ def test_both_ends_of_the_ramp_belong_to_it():
     assert slopes.tolist() == [0.0] * 8 + [-2.0] * 3 + [0.0] * 6
 
 
+@pytest.mark.parametrize("smoothness", [0.1, 0.3, 0.6, 0.7, 0.9, 1.1, 2.3])
+@pytest.mark.parametrize("size", [32, 64, 100, 4096])
+def test_the_upper_end_of_the_ramp_belongs_to_it_however_its_width_is_rounded(size, smoothness):
+    stride = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    window = functional.window(size, stride, smoothness=smoothness, crop=False)
+    assert window[size // 4] == 1
+    (slope,) = torch.autograd.grad(window[size // 4], stride)
+    assert slope < 0
+
+
 INFINITE = {  # the value, the range it is held in, what the layer does
     "above a bound": (math.inf, (1.0, 5.0), 5.0),
     "below a bound": (-math.inf, (1.5, 5.0), 1.5),

@@ -232,6 +232,27 @@ def test_what_explodes_at_once_leaves_no_run(words, there, capsys):
     )
 
 
+# One step, the last of its epoch: no loss of training comes after it.
+LAST_STEP = "--data.batch_size 64 --trainer.epochs 1 --optim.schedule constant".split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--optim.lr", "1e36", "--optim.name", "sgd"],
+        ["--optim.stride_lr", "1e38"],  # which Adam divides by a tenth at first
+        ["--optim.lr", "1e39"],
+        ["--optim.weight_decay", "1e39", "--optim.name", "sgd"],
+    ],
+    ids=" ".join,
+)
+def test_what_explodes_in_the_last_step_leaves_no_run(words, capsys):
+    assert main(["train", "digits", *TINY, *LAST_STEP, *words, "--name", "x"]) == 1
+    message = r"diffstride: .* became \w+ in epoch 1: try a smaller --optim.lr or .* no run is left"
+    assert re.fullmatch(message, capsys.readouterr().err.strip())
+    assert not list(Path().rglob("*"))
+
+
 @pytest.mark.parametrize(
     "name", ["..", ".", "", "a/../../b", "/tmp/b", "a/b", "a\\b", "C:b", "a\nb", "a\0b", "\x1b[2J"]
 )
@@ -258,6 +279,44 @@ def test_a_file_does_not_say_where_to_write(out, tmp_path, capsys):
     assert main(["train", "config.yaml"]) == 1
     assert "./nowhere does not exist" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.yaml", "here"]
+
+
+RATES = [
+    ("0.001", "30", [], "0.03"),
+    ("0.1", "10.0", [], "1"),
+    ("0.001", "30", ["--optim.stride_lr", "0.03"], None),
+    ("0.001", "30", ["--optim.stride_lr=30"], None),
+    ("0.001", "3", [], None),
+    ("0.1", "null", [], None),
+]
+
+
+@pytest.mark.parametrize(("lr", "rate", "words", "same"), RATES)
+def test_a_file_with_the_stride_lr_of_an_earlier_version_is_told(lr, rate, words, same, capsys):
+    Path("old.yaml").write_text(
+        f"optim: {{lr: {lr}, stride_lr: {rate}}}\ndata: {{path: ./nowhere}}\n"
+    )
+    assert main(["train", "old.yaml", *words]) == 1
+    *said, last = capsys.readouterr().err.splitlines()
+    assert "./nowhere does not exist" in last
+    assert len(said) == (same is not None)
+    if same is not None:
+        begin = f"diffstride: old.yaml: stride_lr {float(rate):g} is taken for the learning rate of"
+        assert said[0].startswith(begin)
+        assert said[0].endswith(f"if this is one, {same} is the same")
+
+
+def test_a_grid_with_the_stride_lr_of_an_earlier_version_is_told(capsys):
+    said = "old.toml: stride_lr 30 is taken for the learning rate of strides"
+    for grid, expected in (("[3.0, 10.0, 30.0]", "stride_lr 10 is"), ("[0.3, 3.0]", None)):
+        Path("old.toml").write_text(f"[grid]\n'optim.stride_lr' = {grid}\n")
+        assert main(["sweep", "old.toml", "--seeds", "1", "--dry_run"]) == 0
+        error = capsys.readouterr().err
+        assert error.count("\n") == (expected is not None)
+        assert (expected or "") in error
+    Path("old.toml").write_text("[settings]\n'optim.stride_lr' = 30\n")
+    assert main(["sweep", "old.toml", "--seeds", "1", "--dry_run"]) == 0
+    assert said in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from diffstride import DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
+from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 
 TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
 
@@ -178,3 +178,40 @@ def test_an_exported_program_is_never_of_another_stride_than_it_has(strict):
         program.get_parameter("1.stride").fill_(1.7)
         with pytest.raises(RuntimeError, match="a stride has changed"):
             program(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("options", [{"output_size": 9}, {"crop": False}, {}])
+def test_compiled_layers_tell_of_strides_that_are_none(options, value, training):
+    layer = DiffStride2d(2.0, smoothness=2.0, **options).train(training)
+    compiled = torch.compile(layer, backend="eager")
+    x = torch.randn(1, 1, 16, 16)
+    with torch.no_grad():
+        compiled(x)
+        layer.stride[0] = value
+        with pytest.raises((ValueError, RuntimeError), match="stride must be finite"):
+            compiled(x)
+
+
+def test_a_whole_graph_has_the_size_of_a_stride_that_was_cast():
+    layer = DiffStride1d(2.006, smoothness=1.0).eval().to(torch.bfloat16)
+    x = torch.randn(1, 1, 3000)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert compiled(x).shape == layer(x).shape
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+@pytest.mark.filterwarnings("ignore:Node .* does not reference an nn.Module")
+def test_exports_leave_other_layers_alone():
+    layer = DiffStride2d(2.0).eval().bfloat16()
+    x = torch.randn(1, 1, 24, 24)
+    with torch.no_grad():
+        program = torch.export.export(layer, (x,), strict=False).module()
+    torch.testing.assert_close(program(x), layer(x))
+    assert DiffStride2d(2.0, dtype=torch.bfloat16)(x).shape == layer(x).shape
+
+
+def test_a_layer_that_learns_is_not_exported():
+    with pytest.raises(RuntimeError, match=r"call eval\(\) on the model first"):
+        torch.export.export(DiffStride2d(2.0), (torch.randn(1, 1, 24, 24),), strict=False)

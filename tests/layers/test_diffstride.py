@@ -291,6 +291,8 @@ def test_a_stride_that_is_computed_from_another_parameter(mode):
         layer(image(2)).square().sum().backward()
         assert source.grad.abs().min() > 0
         assert torch.equal(source, torch.full((2,), value))
+    for copied in (copy.deepcopy(layer.eval()), copy.deepcopy(layer.train())):
+        assert copied.strides == layer.strides
 
 
 def test_a_layer_on_the_meta_device_remembers_its_strides_and_refuses_real_inputs():

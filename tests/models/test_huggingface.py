@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from diffstride import convert, models, parameter_groups
+from diffstride import convert, freeze, models, parameter_groups
+from diffstride.layers import apply_conversion
 from diffstride.layers.diffstride import DiffStrideNd
 
 with warnings.catch_warnings():
@@ -131,6 +132,76 @@ def test_only_the_copy_has_the_record():
     names = [site["name"] for site in (*report.record["sites"], *more.record["sites"])]
     assert [site["name"] for site in second.config.diffstride["sites"]] == names
     assert len(first.config.diffstride["sites"]) == len(report.record["sites"])
+
+
+def test_a_config_of_a_converted_network_is_no_conversion(tmp_path):
+    """A network that is built of it is plain, until it is converted itself: once."""
+    model, x = converted("ResNet")
+    model.save_pretrained(tmp_path / "first")
+    plain = type(model)(model.config)
+    own = [site["name"] for site in model.config.diffstride["sites"]]
+    # A part of it, then the rest: the record has what is converted, and that once.
+    for include in (own[:1], None):
+        plain, _ = convert(plain, x, smoothness=1.0, include=include)
+        named = [site["name"] for site in plain.config.diffstride["sites"]]
+        assert sorted(named) == sorted(include or own)
+    plain.save_pretrained(tmp_path / "second")
+    loaded = models.from_pretrained(tmp_path / "second")
+    assert torch.equal(outputs(loaded, x), outputs(plain, x))
+    with pytest.warns(UserWarning, match="nothing was converted"):
+        nothing, _ = convert(type(model)(model.config), x, include=["nowhere"])
+    assert not hasattr(nothing.config, "diffstride")
+    assert hasattr(model.config, "diffstride")
+
+
+@pytest.mark.parametrize("integer_strides", [False, True])
+def test_what_is_frozen_has_no_record(integer_strides):
+    model, _ = converted("ResNet")
+    frozen = freeze(model, (3, 32, 32), integer_strides=integer_strides)
+    assert not hasattr(frozen.config, "diffstride")
+    assert not hasattr(frozen.resnet.config, "diffstride")
+    assert hasattr(model.config, "diffstride")
+
+
+class OwnNet(transformers.ResNetForImageClassification):
+    """A class that transformers does not know by name."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_a_class_of_one_s_own_is_given(already, tmp_path):
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 32, 32)
+    model, report = convert(OwnNet(NETWORKS["ResNet"]().config), x, smoothness=1.0, stride=1.7)
+    with torch.no_grad():
+        model.scale.fill_(3.0)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"\['OwnNet'\].* has no network .* give it as model="):
+        models.from_pretrained(tmp_path)
+    other = OwnNet(NETWORKS["ResNet"]().config)
+    if already:
+        apply_conversion(other, report.record)
+    loaded = models.from_pretrained(tmp_path, other)
+    assert loaded is other
+    assert not loaded.training
+    assert loaded.scale == 3.0
+    assert torch.equal(outputs(loaded, x), outputs(model, x))
+    loaded.save_pretrained(tmp_path / "again")
+    again = models.from_pretrained(tmp_path / "again", OwnNet(NETWORKS["ResNet"]().config))
+    assert torch.equal(outputs(again, x), outputs(model, x))
+    with pytest.raises(ValueError, match=r"must be a network of the class OwnNet .* a Identity"):
+        models.from_pretrained(tmp_path, nn.Identity())
+    with pytest.raises(ValueError, match="has the weights of another network: missing"):
+        models.from_pretrained(tmp_path, OtherNet(NETWORKS["ResNet"]().config))
+
+
+class OtherNet(OwnNet):
+    def __init__(self, config):
+        super().__init__(config)
+        self.more = nn.Linear(3, 3)
 
 
 def saved(folder):

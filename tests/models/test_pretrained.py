@@ -349,6 +349,20 @@ def test_a_folder_half_written_is_not_taken_for_a_whole_one(tmp_path, monkeypatc
     assert models.from_pretrained(tmp_path).created_with["num_classes"] == 6
 
 
+def test_metadata_with_numbers_as_names_comes_back_with_words(tmp_path):
+    """In JSON "10" comes before "2", which as numbers come the other way round."""
+    metadata = {"id2label": {2: "a", 10: "b"}, 3: (1, 2), "x": {None: 1, "y": 2, True: 3}}
+    model = models.create("resnet18", num_classes=2, width=0.0625)
+    models.save_pretrained(model, tmp_path, metadata)
+    models.from_pretrained(tmp_path)
+    found = read_config(tmp_path)["metadata"]
+    assert found == {
+        "id2label": {"2": "a", "10": "b"},
+        "3": [1, 2],
+        "x": {"null": 1, "y": 2, "true": 3},
+    }
+
+
 def test_metadata_that_json_has_not_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(TypeError, match="JSON"):
         models.save_pretrained(small(), tmp_path / "a", {"classes": {1, 2}})

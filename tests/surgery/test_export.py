@@ -1,6 +1,7 @@
 """Files compute what the network does, with matrix products and nothing newer."""
 
 import builtins
+import re
 import sys
 import warnings
 
@@ -15,6 +16,7 @@ from diffstride import (
     DiffStride2d,
     convert,
     export_onnx,
+    freeze,
     models,
     parameter_groups,
 )
@@ -124,6 +126,23 @@ def test_long_axes_are_small_files_of_products(layer, size, tmp_path):
     with torch.no_grad():
         expected = layer.eval()(x)
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("stride", "size", "slow"),
+    [(1.05, 64000, True), (1.0, 16000, True), (4.0, 16000, False), (4.0, 44100, False)],
+)
+def test_long_axes_that_products_are_slow_for_say_why(stride, size, slow):
+    frozen = freeze(nn.Sequential(nn.ReLU(), DiffStride1d(stride)), (1, size))
+    frozen[1].replace_fft()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export._warn_of_large_axes(frozen)
+    told = [str(each.message) for each in caught if "times as long" in str(each.message)]
+    kept = frozen[1].output_size[0]
+    said = rf"1 will take about \d times as long .* axis of {size} samples that becomes {kept} is"
+    assert len(told) == slow
+    assert all(re.match(said, text) for text in told)
 
 
 def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):

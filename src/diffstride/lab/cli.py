@@ -101,6 +101,8 @@ def train(words: list[str]) -> int:
     recipe, config = named_config
     config = recipes.override(config, words[1:], f"diffstride train {name}")
     recipes.check_place(config, name, words[1:])
+    if warning := recipes.rate_of_earlier_version(config, name, words[1:]):
+        print(f"diffstride: {warning}", file=sys.stderr)
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
@@ -154,6 +156,7 @@ def table(words: list[str]) -> int:
 def sweep(words: list[str]) -> int:
     from diffstride.lab.sweeps import engines
     from diffstride.lab.sweeps import sweep as commands
+    from diffstride.lab.training.recipes import rate_of_earlier_version
 
     parser = ArgumentParser(
         "diffstride sweep",
@@ -176,6 +179,9 @@ def sweep(words: list[str]) -> int:
     add("--dry_run", action="store_true", help=dry_run)
     args, run_options = parser.parse_known_args(words)
     plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
+    rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
+    if message := next(filter(None, rates), None):
+        print(f"diffstride: {message}", file=sys.stderr)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
         for name, state in commands.states(plan, out).items():

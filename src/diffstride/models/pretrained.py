@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core.rule import Rule
+from diffstride.files import replacing
 from diffstride.models import huggingface
 from diffstride.models.registry import create
 
@@ -47,28 +47,19 @@ def save_pretrained(
         "model": _arguments(model),
         "metadata": dict(metadata or {}),
     }
-    _canonical(content)  # before anything is made: what JSON has not is an error
+    # Before anything is made: what JSON has not is an error, and what it writes otherwise (a number
+    # that is a name, a tuple) is what a reader finds, so the digest is of that.
+    content = json.loads(json.dumps(content))
     path = Path(folder).expanduser()
-    path.mkdir(parents=True, exist_ok=True)
-    # Names that nobody else has, and all written before anything that is there is touched.
-    parts = {name: path / f".{name}.{uuid.uuid4().hex}.part" for name in (WEIGHTS, CONFIG)}
-    try:
-        torch_files.save_model(model, str(parts[WEIGHTS]))
-        content["weights_sha256"] = _digest(parts[WEIGHTS].read_bytes())
+    # What makes the folder a whole one goes first and comes last.
+    with replacing(path / CONFIG) as config, replacing(path / WEIGHTS) as weights:
+        torch_files.save_model(model, str(weights))
+        content["weights_sha256"] = _digest(weights.read_bytes())
         content["sha256"] = _digest(_canonical(content))
-        parts[CONFIG].write_text(json.dumps(content, indent=1) + "\n")
+        config.write_text(json.dumps(content, indent=1) + "\n")
         # safetensors makes files for their owner alone, and this one is to be shared.
-        parts[WEIGHTS].chmod(parts[CONFIG].stat().st_mode)
-        for part in parts.values():
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
-        # What makes the folder a whole one goes first and comes last.
+        weights.chmod(config.stat().st_mode)
         (path / CONFIG).unlink(missing_ok=True)
-        for name, part in parts.items():
-            part.replace(path / name)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
     return path
 
 
@@ -81,7 +72,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     Args:
         folder: on this machine.
         model: the network to load into, for one that :func:`create` did not make: built as the
-            saved one was, by the same call of :func:`diffstride.convert` for example.
+            saved one was, by the same call of :func:`diffstride.convert` for example. For a class
+            of your own that is derived from one of transformers, it is converted if it is not yet.
 
     Raises:
         FileNotFoundError: if there is no such folder, or nothing whole in it.
@@ -99,9 +91,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     """
     _safetensors()
     if huggingface.is_converted(config := _read_json(folder)):
-        if model is not None:
-            raise ValueError(f"{folder} says itself how its network is built: leave out model=")
-        return huggingface.load_converted(folder, config)
+        return huggingface.load_converted(folder, config, model)
     config = read_config(folder)
     arguments = config["model"]
     path = Path(folder).expanduser() / WEIGHTS

@@ -18,7 +18,13 @@ from diffstride.layers.conversion_record import (
     follower_site,
     leader_site,
 )
-from diffstride.layers.converted import CONVERTED, shortening, torch_class, whole_strides
+from diffstride.layers.converted import (
+    CONVERTED,
+    Converted,
+    shortening,
+    torch_class,
+    whole_strides,
+)
 from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
 from diffstride.surgery.sites import KINDS, check_example, find_sites, left_out
 from diffstride.surgery.size_checks import check_sizes
@@ -105,6 +111,7 @@ def convert(
             "nothing was converted: the model has no strided layer of these kinds and names",
             stacklevel=2,
         )
+        _remember(converted, {"version": VERSION, "sites": []})
         _warn(left)
         return converted, ConversionReport((), 0, 0, left)
     together = find_groups(uses, sites, traced, groups)
@@ -224,9 +231,19 @@ def _remember(model: nn.Module, record: dict[str, Any]) -> None:
             stacklevel=3,
         )
         return
-    # A network may be converted in several steps.
-    earlier = (getattr(config, "diffstride", None) or {}).get("sites", [])
-    config.diffstride = {**written, "sites": [*earlier, *written["sites"]]}
+    # A network may be converted in several steps. But a config may also come from another network
+    # that was converted, while this one was built of it without: only what is so is kept.
+    modules = dict(model.named_modules(remove_duplicate=False))
+    new = [modules.get(site["name"]) for site in written["sites"]]
+    earlier = [
+        site
+        for site in (getattr(config, "diffstride", None) or {}).get("sites", [])
+        if isinstance(module := modules.get(site["name"]), Converted) and module not in new
+    ]
+    if sites := [*earlier, *written["sites"]]:
+        config.diffstride = {**written, "sites": sites}
+    elif hasattr(config, "diffstride"):
+        del config.diffstride
 
 
 def _describe(module: nn.Module) -> str:

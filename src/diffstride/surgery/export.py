@@ -13,11 +13,16 @@ from torch.utils._pytree import tree_leaves
 
 from diffstride.analysis.network_checks import check_copyable, check_runnable
 from diffstride.analysis.restoring import copied
+from diffstride.core.work import fft_macs
 from diffstride.files import replacing
-from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts
+from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts, work
 from diffstride.layers.frozen import Frozen
 from diffstride.layers.resizer import resizers
 from diffstride.surgery.freeze import freeze
+
+# About how many multiply-accumulates of products take as long as one of the N·log₂N steps of an
+# FFT: benchmarks/long.py times both, and how the length of an axis can be divided changes it.
+FFT_WORK = 10
 
 
 def export_onnx(
@@ -47,6 +52,9 @@ def export_onnx(
     Raises:
         RuntimeError: if the file computes something else than the model.
         ImportError: if the extra ``export`` is not installed.
+
+    Warns:
+        UserWarning: for long axes that make the file large, or slower than the model.
     """
     try:
         import onnx
@@ -88,15 +96,24 @@ def export_onnx(
 def _warn_of_large_axes(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, BlockProducts):
+            layer = name.rpartition(".")[0] or "the model"
+            size, kept, blocks = module.before.size, module.after.size, module.before.number
             nbytes = sum(constants.nbytes for constants in module.buffers())
             if nbytes > LARGEST_BYTES:
-                size, kept = module.before.size, module.after.size
-                blocks = module.before.number
                 warnings.warn(
-                    f"{name.rpartition('.')[0] or 'the model'} adds {nbytes / 1e6:.0f} MB to the "
+                    f"{layer} adds {nbytes / 1e6:.0f} MB to the "
                     f"file: without an FFT, an axis of {size} samples that becomes {kept} needs "
                     f"many constants. They are fewer for shorter inputs, for an input size that "
                     f"is a multiple of {blocks}, and for a layer with size_multiple={blocks}",
+                    stacklevel=3,
+                )
+            longer = work(size, kept, blocks)[0] / (FFT_WORK * fft_macs(size, kept, size, kept))
+            if longer > 2:
+                warnings.warn(
+                    f"{layer} will take about {longer:.0f} times as long in the file as by FFT: an "
+                    f"axis of {size} samples that becomes {kept} is done by products of matrices "
+                    f"there, and the more samples are kept, the more work they are. Larger strides "
+                    f"and shorter inputs need less; diffstride.freeze keeps the FFT, for torch",
                     stacklevel=3,
                 )
 

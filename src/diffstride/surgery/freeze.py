@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +58,7 @@ def freeze(
     """
     check_runnable(model)
     check_copyable(model, "freeze")
-    unfrozen = copied(model).eval()
+    unfrozen = _without_record(copied(model).eval())
     x = _sample(unfrozen, input_size)
     found = _run_first(unfrozen, x)
     if integer_strides:
@@ -138,6 +139,15 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
                 hook.remove(module)
                 del module._forward_pre_hooks[number]
     return replace_modules(model, made)
+
+
+def _without_record(model: nn.Module) -> nn.Module:
+    """A network, which is changed, whose configs no longer tell how its strides were converted."""
+    for module in model.modules():
+        config: Any = vars(module).get("config")
+        if callable(getattr(config, "to_dict", None)) and hasattr(config, "diffstride"):
+            del config.diffstride
+    return model
 
 
 def _round(model: nn.Module, like: nn.Module, otherwise: torch.dtype) -> None:

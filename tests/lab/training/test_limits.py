@@ -30,6 +30,11 @@ def laughs(levels):
 
 
 CONFIGS = [
+    (
+        "model: {}\nseed: 1" + ":59" * 50_000,
+        "line 2: a value must have at most 3,000 char.* '1:59:5",
+    ),
+    ("seed: '" + "x" * 3001 + "'", "line 1: a value must have at most 3,000 characters, got 3,001"),
     (laughs(9), r"'a0' is an anchor or an alias: write out what it stands for"),
     ("seed: &own 3\n", r"'own' is an anchor or an alias"),
     ("model: *other\n", r"'other' is an anchor or an alias"),

@@ -374,6 +374,26 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_what_was_learned(monkey
     assert [path.name for path in Run.open("runs/a").checkpoint_files()] == ["epoch-00001.ckpt"]
 
 
+@pytest.mark.parametrize("where", ["parameter", "buffer"])
+def test_weights_that_are_no_numbers_after_the_last_step_are_not_written(
+    where, monkeypatch, capsys
+):
+    """Also where the loss on test data does not tell."""
+
+    def poison(self):
+        if self.current_epoch:
+            own = self.model.parameters() if where == "parameter" else self.model.buffers()
+            with torch.no_grad():
+                next(x for x in own if x.is_floating_point()).view(-1)[0] = float("inf")
+
+    monkeypatch.setattr(Classifier, "on_validation_epoch_end", poison)
+    assert main(["train", "digits", *TINY, "--trainer.epochs", "3", "--name", "a"]) == 1
+    assert "weights or strides became infinite in epoch 2: try" in capsys.readouterr().err
+    for name in ("metrics.csv", "strides.csv", "times.csv"):
+        assert {row["epoch"] for row in rows(Path("runs/a", name))} <= {"0", "1"}
+    assert [path.name for path in Run.open("runs/a").checkpoint_files()] == ["epoch-00001.ckpt"]
+
+
 def test_images_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsys):
     for split in ("train", "test"):
         for name in ("ant", "bee"):

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from diffstride.lab.reports.settings import read_settings
 from diffstride.lab.reports.window_plots import Array
-from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows
+from diffstride.lab.runs.facts import read_facts
 
 CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
 """Units of the frequencies along the axes of spectrograms."""
@@ -145,6 +147,8 @@ class RunRecord:
     def cutoff(self, stride: StrideHistory) -> float:
         """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
         facts, axis = self.data_facts, stride.axis
+        if "sampling_rate" not in facts:
+            raise DamagedFile(f"{self.folder / 'data.json'} must have the sampling_rate of sound")
         remaining = stride.sizes[0] / facts["size"][1 + axis]  # after the layers before it
         return float(remaining * facts["sampling_rate"][axis] / (2 * stride.last))
 
@@ -160,7 +164,7 @@ class RunRecord:
             ]
             if any(image.ndim != 2 or image.size == 0 for _, image in images):
                 raise ValueError("an image has no rows of pixels")
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise ValueError(
                 f"{path} must have images, each with a label and rows of pixels that are all of "
                 f"one length: {error!r}"
@@ -174,10 +178,8 @@ def read_run(folder: Path) -> RunRecord:
     Raises an OSError if its config can't be read, and DamagedFile if a file is damaged.
     """
     path = folder / "config.yaml"
-    config = read_yaml(path)
-    model = config.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("downsampling"), str):
-        raise DamagedFile(f"{path} must have a model with a downsampling")
+    config, data = read_settings(path), folder / "data.json"
+    model, facts = config["model"], read_facts(data) if data.is_file() else {}
     return RunRecord(
         folder,
         folder.resolve().name,
@@ -185,12 +187,12 @@ def read_run(folder: Path) -> RunRecord:
         downsampling=model["downsampling"],
         smoothness=float(model.get("smoothness", 4.0)),
         convention=str(model.get("convention", "paper")),
-        planned_epochs=int(config.get("trainer", {}).get("epochs", 0)),
-        data_facts=_mapping(folder / "data.json"),
+        planned_epochs=config["trainer"].get("epochs", 0),
+        data_facts=facts,
         environment=_mapping(folder / "environment.json"),
         metrics=_numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
         times=_numbers(folder / "times.csv", "step", "seconds"),
-        strides=_strides(folder / "strides.csv"),
+        strides=_strides(folder / "strides.csv", facts),
     )
 
 
@@ -206,10 +208,14 @@ def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
     ]
 
 
-def _strides(path: Path) -> list[StrideHistory]:
-    columns = ("epoch", "layer", "axis", "stride")
+def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
+    columns = ["epoch", "layer", "axis", "stride"]
+    if "axes" in facts:
+        columns.append("input_size")  # of which the cut-off is made
+    rows = read_rows(path, *columns, may_be_empty=True) if path.is_file() else []
+    _check_axes(path, rows, facts)
     histories: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in read_rows(path, *columns, may_be_empty=True) if path.is_file() else []:
+    for row in rows:
         histories.setdefault((row["layer"], row["axis"]), []).append(row)
     return [
         StrideHistory(
@@ -220,3 +226,18 @@ def _strides(path: Path) -> list[StrideHistory]:
         )
         for (layer, axis), rows in histories.items()
     ]
+
+
+def _check_axes(path: Path, rows: list[dict[str, str]], facts: dict[str, Any]) -> None:
+    """Raise a DamagedFile if a layer has other axes than the data, or not all of them."""
+    axes_of: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        axes_of.setdefault((row["layer"], row["epoch"]), []).append(int(row["axis"]))
+    highest = max((axis for axes in axes_of.values() for axis in axes), default=0)
+    expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
+    for (layer, epoch), axes in axes_of.items():
+        if sorted(axes) != expected:
+            raise DamagedFile(
+                f"{path} must have each of the axes {expected} of {layer} once in epoch {epoch}, "
+                f"got {axes}"
+            )

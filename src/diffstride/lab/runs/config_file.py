@@ -62,7 +62,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return None if value is None else _typed(value, hint, name)
     if hint is float and not isinstance(value, bool):
         # YAML takes 1e-3, without a point, for a word.
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return float(value)
     if kind is not Literal and type(value) is not hint:
         raise ValueError(f"{name} must be {TYPE_NAMES[hint]}, got {value!r}")

@@ -6,6 +6,7 @@ An error names the file, the line and, in a table, the column.
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,23 @@ STRIDE_COLUMNS: dict[str, type] = {
 }
 """What the columns of strides.csv hold. Other tables share some; all their others hold numbers."""
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+LARGEST_SIZE = 10_000_000
+"""Of one axis, in samples."""
+LIMITS = {
+    "axis": (0, 2),
+    "input_size": (1, LARGEST_SIZE),
+    "output_size": (1, LARGEST_SIZE),
+    "epoch": (0, 10**12),
+    "step": (0, 10**12),
+}
+"""Of columns that hold whole numbers, both ends included."""
 
 LONGEST_YAML = 1_000_000
 """Characters; what is written here has a few thousand."""
-DEEPEST_YAML = 20
+LONGEST_SCALAR = 3_000
+"""Characters of one value; of more, YAML may make a number that takes forever to compute."""
+DEEPEST = 20
+TOO_DEEP = f"lists and mappings must be nested at most {DEEPEST} deep"
 
 
 class RunError(ValueError):
@@ -57,7 +71,7 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
 
     Args:
         path: the file.
-        columns: that must be there, with something in every row.
+        columns: that must be there, with something in every row, and numbers that are finite.
         may_be_empty: whether the file may hold nothing, as that of a network without strides.
 
     Raises:
@@ -82,7 +96,7 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
             rows.append(dict(zip(header, cells, strict=True)))
             for name, cell in rows[-1].items():
                 if cell or name in columns:
-                    _check_cell(cell, name, where)
+                    _check_cell(cell, name, where, finite=name in columns)
     except csv.Error as error:
         raise DamagedFile(f"{path}, line {lines.line_num}: {error}") from error
     if not rows:
@@ -99,10 +113,18 @@ def read_json(path: Path, *names: str) -> dict[str, Any]:
         DamagedFile: if it is no mapping, or a name is missing.
         OSError: if there is no such file.
     """
+    text = _text(path)
     try:
-        return _mapping(path, json.loads(_text(path)), names)
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise DamagedFile(f"{path} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise DamagedFile(f"{path}: {TOO_DEEP}") from error
+    if _is_deep(content):
+        raise DamagedFile(f"{path}: {TOO_DEEP}")
+    return _mapping(path, content, names)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -135,17 +157,32 @@ def _check_plain(text: str, path: Path) -> None:
             raise DamagedFile(
                 f"{where}: {event.anchor!r} is an anchor or an alias: write out what it stands for"
             )
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            raise DamagedFile(
+                f"{where}: a value must have at most {LONGEST_SCALAR:,} characters, got "
+                f"{len(event.value):,}: {short(event.value)}"
+            )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST_YAML:
-            raise DamagedFile(
-                f"{where}: lists and mappings must be nested at most {DEEPEST_YAML} deep"
-            )
+        if depth > DEEPEST:
+            raise DamagedFile(f"{where}: {TOO_DEEP}")
+
+
+def _is_deep(found: Any) -> bool:
+    level = [found]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for value in level
+            if isinstance(value, dict | list)
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
 
 
 def _mapping(path: Path, content: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise DamagedFile(f"{path} must be a mapping of names to values, got {_short(content)}")
+        raise DamagedFile(f"{path} must be a mapping of names to values, got {short(content)}")
     if missing := [name for name in names if name not in content]:
         raise DamagedFile(f"{path} must have {', '.join(names)}: there is no {missing[0]}")
     return content
@@ -164,18 +201,31 @@ def _text(path: Path) -> str:
     return text
 
 
-def _check_cell(cell: str, column: str, where: str) -> None:
+def _check_cell(cell: str, column: str, where: str, finite: bool) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
     kind = STRIDE_COLUMNS.get(column, float)
+    expected = TYPE_NAMES[kind]
+    if column in LIMITS:
+        expected += " from {:,} to {:,}".format(*LIMITS[column])
+    elif column == "stride":
+        expected += " above 0"
+    if not _holds(cell, kind, column, finite):
+        raise DamagedFile(f"{where}: column {column} must be {expected}, got {short(cell)}")
+
+
+def _holds(cell: str, kind: type, column: str, finite: bool) -> bool:
+    if kind is str:
+        return bool(cell)
     try:
-        if not cell:
-            raise ValueError("nothing")
-        kind(cell)
+        number = kind(cell)
     except ValueError:
-        message = f"{where}: column {column} must be {TYPE_NAMES[kind]}, got {_short(cell)}"
-        raise DamagedFile(message) from None
+        return False
+    if column in LIMITS:
+        lowest, highest = LIMITS[column]
+        return bool(lowest <= number <= highest)
+    return (math.isfinite(number) or not finite) and (number > 0 or column != "stride")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."

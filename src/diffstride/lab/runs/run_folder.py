@@ -6,7 +6,8 @@ from typing import Any
 
 from diffstride.lab.runs.config import Config, check_name
 from diffstride.lab.runs.config_file import read_config, write_config
-from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, read_rows, write_json
+from diffstride.lab.runs.documents import RunError, read_rows, write_json
+from diffstride.lab.runs.facts import read_facts
 
 
 class Run:
@@ -91,16 +92,9 @@ class Run:
         """
         path = self.data_file
         try:
-            facts = read_json(path, "size", "classes", "mean", "std")
+            return read_facts(path, "size", "classes", "mean", "std")
         except OSError as error:
             raise RunError(f"{path} can't be read: {error}") from error
-        for name, kind in (("size", int), ("mean", int | float), ("std", int | float)):
-            values = facts[name]
-            if not (isinstance(values, list) and all(isinstance(x, kind) for x in values)):
-                raise DamagedFile(f"{path}: {name} must be a list of numbers, got {values!r}")
-        if not isinstance(facts["classes"], list | dict):
-            raise DamagedFile(f"{path}: classes must be a list, or one for each task")
-        return facts
 
     def metrics(self, *columns: str) -> list[dict[str, str]]:
         """Return the rows of metrics.csv, one per epoch; ``columns`` must be there too."""

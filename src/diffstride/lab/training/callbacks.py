@@ -4,7 +4,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from diffstride.analysis.penalty import stride_penalty
 from diffstride.files import write
 from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
-from diffstride.layers import DiffStrideNd
+from diffstride.layers.resizer import learned_strides
 
 
 class StrideMonitor(Callback):
@@ -58,7 +57,7 @@ class StrideMonitor(Callback):
             for use in reversed(network_cost.layers):  # of a layer used twice, the first time
                 sizes[use.name] = (use.input_size, use.output_size)
         metrics = dict(self.totals)
-        for name, layer in learnable_layers(network):
+        for name, layer in learned_strides(network).items():
             for axis, stride in enumerate(layer.strides):
                 metrics[f"strides/{name}/{axis}"] = stride
                 in_and_out = [size[axis] for size in sizes[name]] if name in sizes else ["", ""]
@@ -77,6 +76,23 @@ class StrideMonitor(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = list(state_dict["rows"])
+
+
+class FiniteNumbers(Callback):
+    """Ends a training whose numbers are none any more, before anything of the epoch is written.
+
+    What is kept can be continued. The last step may leave a network that no loss of training tells
+    of: so the loss on test data and all weights are looked at as well.
+    """
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        means = pl_module.means()
+        for name, split in (("train_loss", "loss"), ("test_loss", "loss on test data")):
+            if not math.isfinite(means.get(name, 0.0)):
+                raise diverged(f"the {split} became {means[name]}", trainer)
+        # Processes have running statistics of their own, and all must come to one answer.
+        if not trainer.strategy.reduce_boolean_decision(is_finite(pl_module)):
+            raise diverged("weights or strides became infinite", trainer)
 
 
 class Metrics(Callback):
@@ -104,9 +120,6 @@ class Metrics(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         means = pl_module.means()
-        if not math.isfinite(means["train_loss"]):
-            # Before anything of this epoch is written: what is kept can be continued.
-            raise diverged(f"the loss became {means['train_loss']}", trainer)
         epoch = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({**epoch, "lr": rate, **means, **self.monitor.totals})
@@ -210,17 +223,17 @@ class Progress(Callback):
         self.on_train_end(trainer, pl_module)
 
 
-def learnable_layers(network: nn.Module) -> Iterator[tuple[str, DiffStrideNd]]:
-    """Yield the layers of a network that learn strides, with their names."""
-    for name, layer in network.named_modules():
-        if isinstance(layer, DiffStrideNd):
-            yield name, layer
+def is_finite(module: nn.Module) -> bool:
+    """Return whether all parameters and buffers of a network are finite."""
+    tensors = (*module.parameters(), *module.buffers())
+    return all(bool(x.isfinite().all()) for x in tensors)
 
 
 def strides_text(network: nn.Module) -> str:
     """Return the strides of a network for the end of a line; nothing if it learns none."""
-    layers = ["×".join(f"{s:.2f}" for s in layer.strides) for _, layer in learnable_layers(network)]
-    return f"  strides {', '.join(layers)}" if layers else ""
+    layers = learned_strides(network).values()
+    strides = ["×".join(f"{s:.2f}" for s in layer.strides) for layer in layers]
+    return f"  strides {', '.join(strides)}" if strides else ""
 
 
 def diverged(what: str, trainer: Trainer) -> FloatingPointError:

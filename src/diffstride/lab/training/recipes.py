@@ -163,6 +163,28 @@ def check_place(config: Config, name: str, words: Sequence[str]) -> None:
         )
 
 
+def rate_of_earlier_version(config: Config, name: str, words: Sequence[str]) -> str | None:
+    """Return what to say of a stride_lr in a file that looks like one of an earlier version.
+
+    It was a multiple of lr then, of 10 or 30 in what was written for short runs; a rate like that
+    takes a stride from one end to the other in a step. None if there is nothing to say.
+
+    Args:
+        config: with what the command line said.
+        name: of the recipe, or the path of the file.
+        words: of the command line.
+    """
+    rate = config.optim.stride_lr
+    given = any(word.partition("=")[0] == "--optim.stride_lr" for word in words)
+    if name in RECIPES or given or rate is None or rate < 10:
+        return None
+    return (
+        f"{name}: stride_lr {rate:g} is taken for the learning rate of strides. In files of "
+        f"earlier versions it was a multiple of lr: if this is one, {rate * config.optim.lr:g} is "
+        f"the same"
+    )
+
+
 def override(config: Config, words: Sequence[str], program: str) -> Config:
     """Return the config with what the command line says, ``--model.width 0.5`` for one.
 

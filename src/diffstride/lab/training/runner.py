@@ -124,7 +124,13 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[monitor, metrics, callbacks.Checkpoints(run, metrics), callbacks.Progress()],
+        callbacks=[
+            callbacks.FiniteNumbers(),
+            monitor,
+            metrics,
+            callbacks.Checkpoints(run, metrics),
+            callbacks.Progress(),
+        ],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
@@ -151,6 +157,9 @@ def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None = None) -
         raise
     except Exception as error:
         # Strides that are no numbers any more fail in many ways.
-        if all(bool(x.isfinite().all()) for x in prepared.module.parameters()):
-            raise
-        raise callbacks.diverged("weights or strides became infinite", trainer) from error
+        if not callbacks.is_finite(prepared.module):
+            raise callbacks.diverged("weights or strides became infinite", trainer) from error
+        # How torch refuses to multiply a gradient by a number that its precision has not.
+        if isinstance(error, RuntimeError) and "without overflow" in str(error):
+            raise callbacks.diverged("a step became infinite", trainer) from error
+        raise

@@ -31,8 +31,20 @@ def load_model(run: Run, best: bool = False) -> nn.Module:
     model = build_model(run.config.model, run.data)
     weights = read_weights(run, best).items()
     prefix = "model."
-    model.load_state_dict({k.removeprefix(prefix): v for k, v in weights if k.startswith(prefix)})
+    own = {k.removeprefix(prefix): v for k, v in weights if k.startswith(prefix)}
+    _load_weights(model, own, run)
     return model.eval()
+
+
+def _load_weights(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[1].strip()
+        raise RunError(
+            f"{run.folder} has config.yaml and data.json of another network than its checkpoints: "
+            f"{reason}"
+        ) from error
 
 
 def evaluate(
@@ -51,7 +63,7 @@ def evaluate(
     weights = read_weights(run, best)
     prepared = prepare(config, run.data)
     module = prepared.module.eval()
-    module.load_state_dict(weights)
+    _load_weights(module, weights, run)
     with torch.inference_mode():
         module.on_validation_epoch_start()
         for i, batch in enumerate(prepared.test):
