@@ -12,7 +12,6 @@ from torch import Tensor
 
 from diffstride.core import bases, sizes
 from diffstride.core.plan import held_in
-from diffstride.core.windows import ramp
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,17 @@ def diff_stride(
         kept = _even_sizes(size, [c.item() for c in cutoffs], smoothness, crop)
     positions = _positions(size[0], quirks), torch.arange(size[1] // 2 + 1, dtype=torch.float64)
     rows, columns = (
-        ramp(position.to(precision).abs(), cutoff, smoothness, torch).to(torch.float64)
+        _ramp(position.to(precision), cutoff, smoothness).to(torch.float64)
         for position, cutoff in zip(positions, cutoffs, strict=True)
     )
     return _resample(x, rows[:, None] * columns, kept, quirks)
+
+
+def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
+    """Our ramp in the order of the released code: with a rounded cut-off, its ends are there."""
+    height = (smoothness + cutoff - position.abs()) / smoothness
+    inside = torch.where(height > 1, torch.ones_like(height), height)
+    return torch.where(height < 0, torch.zeros_like(height), inside)
 
 
 def spectral_pool(x: Tensor, strides: tuple[float, float], *, quirks: Quirks = RELEASED) -> Tensor:
