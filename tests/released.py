@@ -6,12 +6,14 @@ with every switch off, it is our layer. So the two differ in these points and in
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from diffstride.core import bases, sizes
 from diffstride.core.plan import held_in
+from diffstride.core.windows import ramp
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,16 @@ def diff_stride(
     if quirks.even_sizes:
         kept = _even_sizes(size, [c.item() for c in cutoffs], smoothness, crop)
     positions = _positions(size[0], quirks), torch.arange(size[1] // 2 + 1, dtype=torch.float64)
+    fall = _ramp if quirks.float32_window else ramp
     rows, columns = (
-        _ramp(position.to(precision), cutoff, smoothness).to(torch.float64)
+        fall(position.to(precision).abs(), cutoff, smoothness, torch).to(torch.float64)
         for position, cutoff in zip(positions, cutoffs, strict=True)
     )
     return _resample(x, rows[:, None] * columns, kept, quirks)
 
 
-def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
-    """Our ramp in the order of the released code: with a rounded cut-off, its ends are there."""
+def _ramp(position: Tensor, cutoff: Tensor, smoothness: float, library: Any) -> Tensor:
+    """The ramp in the order of the released code, which decides what rounding leaves of its ends."""
     height = (smoothness + cutoff - position.abs()) / smoothness
     inside = torch.where(height > 1, torch.ones_like(height), height)
     return torch.where(height < 0, torch.zeros_like(height), inside)
