@@ -84,7 +84,7 @@ def diff_stride(
 
 
 def _ramp(position: Tensor, cutoff: Tensor, smoothness: float, library: Any) -> Tensor:
-    """The ramp in the order of the released code, which decides what rounding leaves of its ends."""
+    """The ramp in the order of the released code: rounding decides what is left of its ends."""
     height = (smoothness + cutoff - position.abs()) / smoothness
     inside = torch.where(height > 1, torch.ones_like(height), height)
     return torch.where(height < 0, torch.zeros_like(height), inside)
