@@ -101,7 +101,7 @@ class DiffStrideNd(Resizer):
         with torch.no_grad():
             self.stride.copy_(initial)
         values = tuple(initial.to(self.stride.dtype).tolist())  # without reading an accelerator
-        self.reading = Reading(self.stride, -1, values, self.in_range(values))
+        self._reading = Reading(self.stride, -1, values, self.in_range(values))
 
     @property
     def stride_owner(self) -> "DiffStrideNd":
@@ -111,7 +111,7 @@ class DiffStrideNd(Resizer):
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
         # On the meta device a parameter has a shape, but no value: plan with the last one known.
-        return (self.reading if self.stride.is_meta else self._read()).strides
+        return (self._reading if self.stride.is_meta else self._read()).strides
 
     def differentiable_strides(self) -> Tensor:
         """Return one stride per axis within the range; the gradient passes straight through."""
@@ -173,16 +173,15 @@ class DiffStrideNd(Resizer):
         Updates are told by the version of the tensor, which counts every change in place but those
         made through ``.data``.
         """
-        stride, last = self.stride, self.reading
-        parameter = stride if stride.is_leaf else None
+        stride, last = self.stride, self._reading
+        parameter, free = stride if stride.is_leaf else None, _reads_are_free(stride.device)
         version = -1 if stride.is_inference() else stride._version
-        free = _reads_are_free(stride.device)
         if free or last.parameter is not stride or not last.version == version >= 0:
             values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
             reading = Reading(parameter, version, values, self.in_range(values))
             if not free or last.parameter is not parameter or last[2:] != reading[2:]:
-                self.reading = reading
-        return self.reading
+                self._reading = reading
+        return self._reading
 
     def _refresh(self) -> None:
         """Read the stride for whole graphs in eval mode, which can't read it by themselves."""
@@ -202,7 +201,7 @@ class DiffStrideNd(Resizer):
     def _apply(self, *arguments: Any, **options: Any) -> "DiffStrideNd":
         super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
         # Another precision rounds a stride, and another device has other memory.
-        self.reading = self.reading._replace(version=-1)
+        self._reading = self._reading._replace(version=-1)
         self._refresh()
         return self
 

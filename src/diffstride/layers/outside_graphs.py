@@ -64,9 +64,9 @@ def is_graph_whole() -> bool:
 
 def last_read(layer: "DiffStrideNd") -> tuple[float, ...]:
     """Return the strides that were last read, or those of a parameter that torch.export hides."""
-    known = layer.reading.parameter
+    known = layer._reading.parameter
     if torch.compiler.is_dynamo_compiling() or known is None:
-        return layer.reading.strides  # dynamo makes a graph anew if they change
+        return layer._reading.strides  # dynamo makes a graph anew if they change
     # torch.export has put a tensor without values in the place of the parameter, and looks at
     # all that is done in this thread.
     with ThreadPoolExecutor(1) as thread:
