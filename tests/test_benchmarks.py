@@ -10,6 +10,8 @@ from benchmarks import contenders, harness, memory
 from diffstride import DiffStride2d
 from diffstride.lab.sweeps.step_cost import PeakBytes
 
+pytestmark = pytest.mark.slow
+
 NAMES = [
     path.stem
     for path in (Path(__file__).parents[1] / "benchmarks").glob("*.py")

@@ -11,6 +11,8 @@ from diffstride import DiffStride2d, convert, cost, fit_budget, models
 from diffstride.analysis.budget import least_macs
 from diffstride.analysis.cost import soft_macs
 
+pytestmark = pytest.mark.slow
+
 SIZE = (3, 32, 32)
 
 

@@ -16,6 +16,8 @@ from diffstride.lab.cli import main
 from diffstride.lab.extras import EXTRAS
 from diffstride.lab.runs.config import Config
 
+pytestmark = pytest.mark.slow
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

@@ -15,6 +15,8 @@ from diffstride.layers import apply_conversion
 from diffstride.layers.converted import CONVERTED, Converted, Following
 from diffstride.layers.diffstride import DiffStrideNd
 
+pytestmark = pytest.mark.third_party
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers

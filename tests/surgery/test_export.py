@@ -24,6 +24,8 @@ from diffstride.layers import block_products
 from diffstride.surgery import export
 from tests.surgery.test_convert import MODELS, example, tensor
 
+pytestmark = pytest.mark.third_party
+
 
 def operations(path):
     return {node.op_type for node in onnx.load(path).graph.node}

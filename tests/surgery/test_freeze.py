@@ -25,6 +25,8 @@ from diffstride.layers.converted import CONVERTED, recast
 from diffstride.layers.frozen import Frozen, Subsample
 from tests.surgery.test_convert import MODELS, TwoBranches, example, tensor
 
+pytestmark = pytest.mark.third_party
+
 
 def unsettled(model):
     """With strides that nobody would have chosen, and statistics that have been moved."""

@@ -116,6 +116,14 @@ def observe(
         observers: who sees what happens, in this order.
         layers: the modules that observers are told of; all of them unless given.
     """
+    with unchanged(model):
+        return _observe(model, x, observers, list(model.modules() if layers is None else layers))
+
+
+def _observe(
+    model: nn.Module, x: Tensor, observers: Sequence[Observer], layers: Collection[nn.Module]
+) -> Any:
+    """Run a network as :func:`observe` does; what it does to itself is not undone."""
     operations = _Operations(observers)
     sees_operations = any(type(o).operation is not Observer.operation for o in observers)
 
@@ -131,14 +139,14 @@ def observe(
 
     handles = [
         handle
-        for layer in (model.modules() if layers is None else layers)
+        for layer in layers
         for handle in (
             layer.register_forward_pre_hook(enter, with_kwargs=True),
             layer.register_forward_hook(leave, with_kwargs=True),
         )
     ]
     try:
-        with torch.no_grad(), eval_mode(model), uncompiled(model), unchanged(model):
+        with torch.no_grad(), eval_mode(model), uncompiled(model):
             x = x.clone()
             for observer in observers:
                 observer.begin(x)
@@ -166,7 +174,7 @@ def observe_example(
     try:
         with replaced_tensors(model, lambda x: x.detach().to("meta")):
             x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
-            observe(model, x, make(), layers=layers)
+            _observe(model, x, [make()], layers)
     except Exception:  # whatever a network says of tensors without values
         x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
         observe(model, x, make(), layers=layers)

@@ -64,6 +64,7 @@ def diff_stride(
         TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
         ValueError: if another argument is not what is said above; the message names it.
 
+    >>> import torch
     >>> x = torch.ones(1, 1, 32, 32)
     >>> stride = torch.tensor([2.0, 2.0], requires_grad=True)
     >>> diff_stride(x, stride).shape
@@ -100,6 +101,7 @@ def spectral_pool(
         ValueError: if not exactly one of ``stride`` and ``output_size`` is given, or an argument is
             out of range; the message names it.
 
+    >>> import torch
     >>> spectral_pool(torch.rand(2, 3, 15, 20), stride=2.5).shape
     torch.Size([2, 3, 6, 8])
     >>> spectral_pool(torch.rand(2, 3, 15, 20), output_size=(7, 20)).shape

@@ -29,6 +29,8 @@ from diffstride.lab.training.recipes import RECIPES
 from tests.lab.inference.tiny_onnx import tiny_onnx
 from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, sound
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _there(tmp_path, monkeypatch):

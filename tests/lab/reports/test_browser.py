@@ -11,6 +11,8 @@ from diffstride.lab.reports import window_plots as windows
 from tests.lab.reports import chromium
 from tests.lab.reports.folders import example, write_run, write_sweep
 
+pytestmark = pytest.mark.slow
+
 # N, S, R: even and odd sizes, both limits, and strides at which N/S is whole but for rounding.
 SETTINGS = [
     (32, 2.0, 4.0),

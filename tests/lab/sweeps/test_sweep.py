@@ -27,6 +27,8 @@ from diffstride.lab.sweeps.plan import as_words, flat
 from diffstride.lab.sweeps.progress import SweepProgress
 from diffstride.lab.training import preparation, recipes
 
+pytestmark = pytest.mark.slow
+
 TASKS = [word for name in tables.PAPER["tasks"] for word in ("--data.task", f"{name}=/data/{name}")]
 TOY = """
 recipe = "digits"

@@ -16,6 +16,8 @@ from diffstride.lab.training.recipes import RECIPES
 from tests.lab.data.published_trees import TREES
 from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, rows, sound
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _there(tmp_path, monkeypatch):

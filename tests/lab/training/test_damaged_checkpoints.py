@@ -13,6 +13,8 @@ from diffstride.lab.training import runner
 from diffstride.lab.training.checkpoints import newest_checkpoint, read_checkpoint
 from tests.damage import KINDS, damages
 
+pytestmark = pytest.mark.slow
+
 TINY = "--model.width 0.03125 --data.limit 64 --data.batch_size 32 --trainer.epochs 3".split()
 
 

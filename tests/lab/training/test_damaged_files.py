@@ -9,6 +9,8 @@ import pytest
 
 from diffstride.lab.cli import main
 
+pytestmark = pytest.mark.slow
+
 TINY = "--model.width 0.03125 --data.limit 64 --data.batch_size 32 --trainer.epochs 1".split()
 LONG = "1" + "0" * 400
 

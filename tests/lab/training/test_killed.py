@@ -14,6 +14,8 @@ from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.checkpoints import read_checkpoint
 from tests.lab.training.processes import Command
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = "--model.width 0.03125 --data.limit 128 --data.batch_size 32 --trainer.epochs 4".split()
 KILLS = int(os.environ.get("DIFFSTRIDE_KILLS", "8"))
 """More of them, for an afternoon: DIFFSTRIDE_KILLS=50."""

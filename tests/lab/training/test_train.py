@@ -23,6 +23,8 @@ from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
 from tests.lab.training.generated_data import image_pack, rows
 
+pytestmark = pytest.mark.slow
+
 TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32".split()
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import soundfile
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
