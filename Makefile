@@ -2,10 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format matrix figures clean
+.PHONY: help demo test check lint format matrix figures clean
 # The oldest and the newest torch that the library is for: it is developed with one between.
 TORCH := 2.6.0 2.15.0
-LIBRARY := tests/core tests/layers tests/tools tests/models tests/test_import.py
+LIBRARY := tests/core tests/layers tests/analysis tests/surgery tests/models tests/test_import.py
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ demo: .venv/ready  ## Train a small ResNet with learnable strides on embedded da
 
 test: lint  ## Everything that must hold: lint, types, tests, docstring examples
 	$(BIN)/python -m pytest
+
+check: lint  ## Style, types and the fast tests (a minute or two)
+	$(BIN)/python -m pytest -m "not slow and not third_party"
 
 lint: .venv/ready  ## Style and types alone
 	$(BIN)/ruff check .

@@ -17,11 +17,11 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.data.audio import Recordings
-from diffstride.data.spectrogram import LogMel
-from diffstride.data.windows import Batches
-from diffstride.experiments.recipes import RECIPES
-from diffstride.training.audio import AudioClassifier
+from diffstride.lab.data.audio_batches import AudioBatches
+from diffstride.lab.data.recordings import Recordings
+from diffstride.lab.data.spectrogram import LogMel
+from diffstride.lab.training.audio_classifier import AudioClassifier
+from diffstride.lab.training.recipes import RECIPES
 
 TASKS = {"scenes": 10, "birds": 2, "instruments": 11, "pitch": 128, "commands": 35}
 
@@ -47,7 +47,7 @@ def measure(tasks: dict[str, int], folder: Path, quick: bool, rounds: int) -> di
     labels = {name: d.labels for name, d in data.items()}
     module = AudioClassifier(model, config, (1, 100, 64), LogMel(), tasks, labels)
     optimiser = torch.optim.Adam(module.parameters(), lr=1e-4)
-    batches = iter(Batches(data, batch_size, steps=1000))
+    batches = iter(AudioBatches(data, batch_size, steps=1000))
     batch = next(batches)
 
     def step() -> None:

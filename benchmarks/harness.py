@@ -5,19 +5,16 @@ interleaved rounds do: whatever slows one side down slows the other one too.
 """
 
 import argparse
-import gc
 import json
 import os
 import platform
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import diffstride
+from diffstride.lab.sweeps.step_cost import interleaved as interleaved
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -37,30 +34,6 @@ def arguments(description: str) -> argparse.Namespace:
         options.rounds = 5 if options.quick else 15
     torch.set_num_threads(options.threads)
     return options
-
-
-def interleaved(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median time of each side in seconds; the sides take turns, after a warm-up of two.
-
-    A different one begins each round, so that none always follows the one that leaves the cache
-    and the heap in disorder.
-    """
-    for run in sides.values():
-        run()
-        run()
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    gc.collect()
-    gc.disable()
-    try:
-        for turn in range(rounds):
-            first = turn % len(sides)
-            for name, run in [*sides.items()][first:] + [*sides.items()][:first]:
-                start = time.perf_counter()
-                run()
-                times[name].append(time.perf_counter() - start)
-    finally:
-        gc.enable()
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def conditions(threads: int | None = None) -> dict[str, Any]:

@@ -10,20 +10,18 @@ of each layer.
 """
 
 import copy
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks import contenders, harness
 from benchmarks.layer import SHAPES
 from benchmarks.network import audio_network, resnet18, training_step
 from diffstride import DiffStride2d
+from diffstride.lab.sweeps.step_cost import peak_bytes
 
 
 def bytes_kept(layer: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
@@ -42,39 +40,6 @@ def bytes_kept(layer: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         y = layer(x)
     return sum(storages.values()), y.nbytes
-
-
-class PeakBytes(TorchDispatchMode):
-    """Counts the bytes of all storages that operations make, for as long as they live."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive = self.peak = 0
-        self._known: dict[int, weakref.ref[Any]] = {}
-
-    def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        before = {id(s) for s in self._storages((args, kwargs))}
-        results = operation(*args, **(kwargs or {}))
-        for storage in self._storages(results):
-            key = id(storage)
-            if key not in before and key not in self._known:
-                self.alive += storage.nbytes()
-                self._known[key] = weakref.ref(storage, self._gone(key, storage.nbytes()))
-        self.peak = max(self.peak, self.alive)
-        return results
-
-    @staticmethod
-    def _storages(values: Any) -> list[Any]:
-        return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-
-    def _gone(self, key: int, size: int) -> Callable[[object], None]:
-        def forget(_: object) -> None:
-            self.alive -= size
-            del self._known[key]
-
-        return forget
 
 
 class FreeResize(nn.Module):
@@ -100,9 +65,7 @@ def with_free_resizes(model: nn.Module) -> nn.Module:
 def peak_of_a_step(model: nn.Module, x: Tensor) -> int:
     step = training_step(model, x)
     step()  # makes gradients and momenta, which stay
-    with PeakBytes() as counter:
-        step()
-    return counter.peak
+    return peak_bytes(step, x.device)
 
 
 def networks(options: Any) -> list[dict[str, Any]]:

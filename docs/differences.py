@@ -17,7 +17,7 @@ from torch import Tensor
 from diffstride import DiffStride2d, functional
 from tests import released
 
-CASES = json.loads((Path(__file__).parents[1] / "tests/data/released.json").read_text())
+CASES = json.loads((Path(__file__).parents[1] / "tests/golden/released.json").read_text())
 
 QUIRKS = {
     "gain": ("`1/(H'W')` on the way out alone", "`norm`: unitary by default"),

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from diffstride import functional
-from diffstride.core import basis, sizes
+from diffstride.core import bases, sizes
 
 # The same input gives the same file, so that a figure changes only when what it shows does.
 plt.rcParams.update(
@@ -44,9 +44,9 @@ def draw_operator():
     """A = D · diag(m) · E, and what it does to a signal."""
     n, stride, smoothness = 32, 2.5, 2.0
     (m,) = functional.output_size(n, stride, smoothness=smoothness)
-    analysis, synthesis = (a.numpy() for a in basis.matrices(n, m))
+    analysis, synthesis = (a.numpy() for a in bases.FOURIER.matrices(n, m))
     window = functional.window(n, stride, smoothness=smoothness)
-    window = basis.per_function(window, m).numpy()
+    window = bases.per_function(window, m).numpy()
     product = synthesis @ np.diag(window) @ analysis
     figure, axes = plt.subplots(1, 5, figsize=(11, 2.3), width_ratios=[n, m, m, n, n])
     parts = [
@@ -71,8 +71,8 @@ def draw_operator():
 def draw_basis():
     """The lowest real Fourier functions, and the lone cosine of an even length."""
     kept, grid = 6, 200
-    fine = basis.functions(grid, kept).numpy()
-    coarse = basis.functions(kept, kept).numpy()
+    fine = bases.waves(grid, kept).numpy()
+    coarse = bases.waves(kept, kept).numpy()
     names = ["1", "cos 1", "sin 1", "cos 2", "sin 2", "cos 3 (alone)"]
     figure, axes = plt.subplots(1, kept, figsize=(11, 1.9), sharey=True)
     for ax, name, wave, samples in zip(axes, names, fine, coarse, strict=True):

@@ -13,7 +13,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from diffstride.reports.sweeps import read
+from diffstride.lab.reports.formats import mean_sd, plus_minus
+from diffstride.lab.reports.sweep_reader import read_sweep
+from diffstride.lab.runs.documents import write_rows
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
@@ -32,11 +34,9 @@ NAMES = {
 
 def collect(folder):
     """A line for each finished run of a sweep."""
-    sweep = read(folder)
     lines = []
-    for entry in sweep.plan["runs"]:
-        run = sweep.runs.get(entry["name"])
-        if run is None or not run.finished:
+    for entry, run in read_sweep(folder).begun():
+        if not run.finished:
             continue
         lines.append(
             {
@@ -47,7 +47,7 @@ def collect(folder):
                 "accuracy": f"{100 * run.last('test_accuracy'):.2f}",
                 "mmacs": f"{run.last('mmacs'):.3f}",
                 "J": f"{run.penalty or 0:.4f}",
-                "strides": " ".join(f"{site.strides[-1]:.2f}" for site in run.sites),
+                "strides": " ".join(f"{stride.last:.2f}" for stride in run.strides),
                 "minutes": f"{run.minutes:.2f}",
             }
         )
@@ -57,14 +57,6 @@ def collect(folder):
 def rows(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def write(path, lines):
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 def cells(lines):
@@ -83,8 +75,7 @@ def cell(runs):
     if not runs:
         return "–"
     values = [float(run["accuracy"]) for run in runs]
-    sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{mean(runs):.1f}{sd} ({mean(runs, 'mmacs'):.1f} M)"
+    return f"{plus_minus(mean_sd(values), 1)} ({mean(runs, 'mmacs'):.1f} M)"
 
 
 def chance(found):
@@ -243,7 +234,7 @@ FIGURES = {
 
 def main(sweeps):
     for folder in map(Path, sweeps):
-        write(DATA / f"{folder.name}.csv", collect(folder))
+        write_rows(DATA / f"{folder.name}.csv", collect(folder))
     page = PAGE.read_text()
     for path in sorted(DATA.glob("*.csv")):
         lines = rows(path)

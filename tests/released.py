@@ -6,12 +6,14 @@ with every switch off, it is our layer. So the two differ in these points and in
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from diffstride.core import basis, sizes
-from diffstride.core.window import effective_stride, ramp
+from diffstride.core import bases, sizes
+from diffstride.core.plan import held_in
+from diffstride.core.windows import ramp
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def diff_stride(
     for n, s, offset in zip(size, strides.unbind(), (0.0, 1.0), strict=True):
         kept.append(sizes.kept_length(n, s.item(), smoothness) if crop else n)
         if not quirks.stride_floor:
-            s = effective_stride(s, n, smoothness, offset)
+            s = held_in(s, sizes.lowest_stride(n, smoothness, offset), n)
         elif not quirks.two_samples:
             s = _straight_through(s, s.detach().clamp(max=n))
         s = s.to(precision)
@@ -75,13 +77,13 @@ def diff_stride(
     positions = _positions(size[0], quirks), torch.arange(size[1] // 2 + 1, dtype=torch.float64)
     fall = _ramp if quirks.float32_window else ramp
     rows, columns = (
-        fall(position.to(precision), cutoff, smoothness).to(torch.float64)
+        fall(position.to(precision).abs(), cutoff, smoothness, torch).to(torch.float64)
         for position, cutoff in zip(positions, cutoffs, strict=True)
     )
     return _resample(x, rows[:, None] * columns, kept, quirks)
 
 
-def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
+def _ramp(position: Tensor, cutoff: Tensor, smoothness: float, library: Any) -> Tensor:
     """The ramp in the order of the released code: rounding decides what is left of its ends."""
     height = (smoothness + cutoff - position.abs()) / smoothness
     inside = torch.where(height > 1, torch.ones_like(height), height)
@@ -165,7 +167,7 @@ def _select_rows(height: int, kept: int, quirks: Quirks) -> Tensor:
 
 def _half_dft(n: int) -> Tensor:
     """The DFT at the frequencies 0 … ⌊N/2⌋."""
-    functions = basis.functions(n, n)
+    functions = bases.waves(n, n)
     cosines = torch.cat([functions[:1], functions[1::2]])
     sines = torch.zeros_like(cosines)
     sines[1 : (n + 1) // 2] = functions[2::2]

@@ -1,6 +1,8 @@
 """Which folder may import which, and where things may live."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,31 +11,44 @@ PACKAGE = Path(__file__).parents[1] / "src" / "diffstride"
 
 # What each folder may import of ours, itself apart. A folder that is not listed fails the test:
 # whoever adds one decides here what it stands on.
+# Plain functions without torch, which everything may use.
+EVERYWHERE = {"files", "text"}
+LIBRARY = {"core", "layers", "analysis", "surgery", "models"}
 MAY_IMPORT = {
-    "core": set(),
     "files": set(),
+    "text": set(),
+    # The library: torch alone.
+    "core": set(),
     "layers": {"core"},
-    "tools": {"layers", "core"},
-    "models": {"layers", "core"},
-    "data": set(),
-    "training": {"files", "tools", "layers", "core"},
-    "experiments": {"files", "training", "data", "models", "tools", "layers", "core"},
-    "reports": {"files"},
-    # Files at the top of the package.
-    "__init__": {"functional", "layers", "tools", "models"},
+    "analysis": {"core", "layers"},
+    "surgery": {"core", "layers", "analysis"},
+    "models": {"core", "layers"},
+    "__init__": {"functional", *LIBRARY},
     "functional": {"core"},
-    "extras": set(),
-    "interruption": set(),
-    "cli": {"experiments", "extras", "interruption", "reports", "tools"},
-    "__main__": {"cli", "interruption"},
+    # The laboratory: the extras.
+    "lab.runs": set(),
+    "lab.data": {"lab.runs"},
+    "lab.training": {"lab.runs", "lab.data", *LIBRARY},
+    "lab.inference": {"lab.runs", "lab.data", "lab.training", *LIBRARY},
+    "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
+    "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
+    "lab.extras": set(),
+    "lab.interruption": set(),
+    "lab.cli": {
+        f"lab.{name}"
+        for name in ("runs", "training", "inference", "sweeps", "reports", "extras", "interruption")
+    },
+    "lab.__init__": set(),
+    "__main__": {"lab.cli", "lab.interruption"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def folder(path):
-    relative = path.relative_to(PACKAGE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+    """The folder of a file, with dots; a file beside folders stands for itself."""
+    *folders, _ = path.relative_to(PACKAGE).parts
+    return ".".join(folders) if folders not in ([], ["lab"]) else ".".join([*folders, path.stem])
 
 
 def imports(path):
@@ -49,25 +64,25 @@ def imports(path):
 
 
 def ours(path):
-    parts = [name.split(".") for name in imports(path)]
-    return {p[1] for p in parts if p[0] == "diffstride" and len(p) > 1}
+    """The folders of ours that a file imports."""
+    names = [name.split(".")[1:] for name in imports(path) if name.startswith("diffstride.")]
+    floors = [name[:2] if name[0] == "lab" else name[:1] for name in names]
+    return {".".join(floor) for floor in floors} - {"lab", "__version__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
     here = folder(path)
     assert here in MAY_IMPORT, f"{here} is a new folder: say in MAY_IMPORT what it may import"
-    assert ours(path) <= MAY_IMPORT[here] | {here}
+    assert ours(path) <= MAY_IMPORT[here] | EVERYWHERE | {here}
 
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in FILES if folder(path) in {"core", "layers", "tools"}],
+    [path for path in FILES if folder(path) in LIBRARY - {"models"}],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_the_library_needs_torch_alone(path):
-    import sys
-
     roots = {name.partition(".")[0] for name in imports(path)}
     # Of the extra "export", and imported only by whoever exports.
     extra = {"onnx", "onnxruntime", "onnxscript"} if path.name == "export.py" else set()
@@ -98,4 +113,21 @@ def test_core_has_no_modules():
 
 def test_no_drawers_for_odds_and_ends():
     assert not {path.stem for path in FILES} & {"utils", "helpers", "common", "misc"}
-    assert all(len(path.relative_to(PACKAGE).parts) <= 2 for path in FILES), "two levels are enough"
+    levels = [
+        len(path.relative_to(PACKAGE / "lab").parts)
+        if "lab" in path.parts
+        else len(path.relative_to(PACKAGE).parts)
+        for path in FILES
+    ]
+    assert max(levels) <= 2, "two levels are enough on each floor"
+    assert {path.name for path in FILES if len(path.read_text().splitlines()) > 300} == set()
+
+
+def test_run_folders_and_reports_are_read_without_torch():
+    modules = [
+        ".".join(["diffstride", *path.relative_to(PACKAGE).with_suffix("").parts])
+        for path in FILES
+        if folder(path) in {"lab.runs", "lab.reports"} and path.stem != "__init__"
+    ]
+    code = f"import sys, {', '.join(modules)}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,6 +8,9 @@ import torch
 
 from benchmarks import contenders, harness, memory
 from diffstride import DiffStride2d
+from diffstride.lab.sweeps.step_cost import PeakBytes
+
+pytestmark = pytest.mark.slow
 
 NAMES = [
     path.stem
@@ -39,7 +42,7 @@ def test_bytes_are_counted_once_and_without_the_input():
 
 
 def test_the_peak_counts_what_is_alive_at_the_same_time():
-    with memory.PeakBytes() as counter:
+    with PeakBytes() as counter:
         a = torch.zeros(256)
         b = (a + 1) * 2  # a + 1 dies here
         a.add_(b)

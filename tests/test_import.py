@@ -23,22 +23,34 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
     assert python(code).splitlines() == ["['diffstride']", "[]"]
 
 
+LAYERS = {f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in "123"}
+FUNCTIONS = {
+    "convert",
+    "cost",
+    "export_onnx",
+    "fit_budget",
+    "freeze",
+    "parameter_groups",
+    "soft_macs",
+    "stride_penalty",
+    "stride_table",
+}
+
+
 def test_public_names():
     import diffstride
 
-    public = {name for name in dir(diffstride) if not name.startswith("_")}
-    assert public >= {
-        "DiffStride1d",
-        "DiffStride2d",
-        "DiffStride3d",
-        "SpectralPool1d",
-        "SpectralPool2d",
-        "SpectralPool3d",
-        "functional",
-        "parameter_groups",
+    assert set(diffstride.__all__) == LAYERS | FUNCTIONS | {"functional", "models"}
+    assert set(diffstride.__all__) <= set(dir(diffstride))
+    assert all(getattr(diffstride, name) is not None for name in diffstride.__all__)
+    functions = {name for name in dir(diffstride.functional) if not name.startswith("_")}
+    assert functions == {
+        "diff_stride",
+        "diff_stride_conv",
+        "output_size",
+        "spectral_pool",
+        "window",
     }
-    for name in ("diff_stride", "spectral_pool", "window", "output_size"):
-        assert callable(getattr(diffstride.functional, name))
 
 
 def test_importing_everything_gives_every_public_name():

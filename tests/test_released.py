@@ -12,7 +12,7 @@ import torch
 from diffstride import functional
 from tests import released
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent / "golden"
 CASES = json.loads((DATA / "released.json").read_text())
 LEARNABLE = [case for case in CASES if case["layer"] == "DiffStride"]
 

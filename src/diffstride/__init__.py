@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diffstride import functional as functional
     from diffstride import models as models
+    from diffstride.analysis.budget import fit_budget as fit_budget
+    from diffstride.analysis.cost import cost as cost
+    from diffstride.analysis.cost import soft_macs as soft_macs
+    from diffstride.analysis.parameter_groups import parameter_groups as parameter_groups
+    from diffstride.analysis.penalty import stride_penalty as stride_penalty
+    from diffstride.analysis.stride_table import stride_table as stride_table
     from diffstride.layers import DiffStride1d as DiffStride1d
     from diffstride.layers import DiffStride2d as DiffStride2d
     from diffstride.layers import DiffStride3d as DiffStride3d
@@ -15,35 +21,27 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralPool1d as SpectralPool1d
     from diffstride.layers import SpectralPool2d as SpectralPool2d
     from diffstride.layers import SpectralPool3d as SpectralPool3d
-    from diffstride.tools import convert as convert
-    from diffstride.tools import cost as cost
-    from diffstride.tools import export_onnx as export_onnx
-    from diffstride.tools import fit_budget as fit_budget
-    from diffstride.tools import freeze as freeze
-    from diffstride.tools import parameter_groups as parameter_groups
-    from diffstride.tools import soft_macs as soft_macs
-    from diffstride.tools import stride_penalty as stride_penalty
-    from diffstride.tools import stride_table as stride_table
+    from diffstride.surgery.convert import convert as convert
+    from diffstride.surgery.export import export_onnx as export_onnx
+    from diffstride.surgery.freeze import freeze as freeze
 
 __version__ = "0.1.0"
 
 _LAYERS = [
     f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in (1, 2, 3)
 ]
-_TOOLS = [
-    "convert",
-    "cost",
-    "export_onnx",
-    "fit_budget",
-    "freeze",
-    "parameter_groups",
-    "soft_macs",
-    "stride_penalty",
-    "stride_table",
-]
-_HOMES = {
+# Where each public name lives: a module, and the name in it unless it is the module itself.
+_HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
-    **{name: ("diffstride.tools", name) for name in _TOOLS},
+    "convert": ("diffstride.surgery.convert", "convert"),
+    "cost": ("diffstride.analysis.cost", "cost"),
+    "export_onnx": ("diffstride.surgery.export", "export_onnx"),
+    "fit_budget": ("diffstride.analysis.budget", "fit_budget"),
+    "freeze": ("diffstride.surgery.freeze", "freeze"),
+    "parameter_groups": ("diffstride.analysis.parameter_groups", "parameter_groups"),
+    "soft_macs": ("diffstride.analysis.cost", "soft_macs"),
+    "stride_penalty": ("diffstride.analysis.penalty", "stride_penalty"),
+    "stride_table": ("diffstride.analysis.stride_table", "stride_table"),
     "functional": ("diffstride.functional", None),
     "models": ("diffstride.models", None),
 }

@@ -3,20 +3,20 @@
 import os
 import sys
 
-from diffstride import interruption
+from diffstride.lab import interruption
 
 
 def run() -> int:
     """Run the command that the command line says. Returns its exit code."""
     try:
-        interruption.watch()
-        from diffstride.cli import main
+        interruption.catch_signals()
+        from diffstride.lab.cli import main
 
         code = main()
     except KeyboardInterrupt:
         code = interruption.say(sys.argv[1:])
     finally:
-        interruption.ignore()
+        interruption.ignore_signals()
     if interruption.received():
         # `python -m` would end by SIGINT, not with a code, if Python was carrying out a text when
         # the signal came: it does so for every dataclass that it imports.

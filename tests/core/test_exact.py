@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from diffstride import functional
 from tests import oracle
 
+pytestmark = pytest.mark.slow
+
 SMOOTHNESS = (0.0, 0.5, 1.0, 2.5, 4.0, 8.0)
 PATHS = ("operator", "fft")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}

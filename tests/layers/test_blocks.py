@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from diffstride.core import fft
-from diffstride.layers.blocks import LARGEST_BYTES, BlockProducts, Blocks, choose_blocks, work
+from diffstride.layers.block_products import (
+    LARGEST_BYTES,
+    BlockProducts,
+    Blocks,
+    choose_blocks,
+    work,
+)
 
 # Even, odd and prime, tiny, nothing dropped, next to nothing kept.
 SIZES = [

@@ -7,6 +7,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 
+pytestmark = pytest.mark.slow
+
 TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
 
 

@@ -9,6 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from diffstride import DiffStride2d
 
+pytestmark = pytest.mark.slow
+
 
 def network():
     torch.manual_seed(0)

@@ -13,6 +13,8 @@ from diffstride import convert, freeze, models, parameter_groups
 from diffstride.layers import apply_conversion
 from diffstride.layers.diffstride import DiffStrideNd
 
+pytestmark = pytest.mark.third_party
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers

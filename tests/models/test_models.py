@@ -8,7 +8,7 @@ from torch import nn
 
 from diffstride import DiffStride1d, DiffStride3d, cost, models, parameter_groups
 from diffstride.layers import DiffStrideNd, SpectralPoolNd
-from diffstride.layers.downsample import KINDS
+from diffstride.layers.factory import KINDS
 
 EVERY = pytest.mark.parametrize("name", models.list())
 KIND = pytest.mark.parametrize("downsampling", KINDS)

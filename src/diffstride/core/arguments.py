@@ -1,18 +1,13 @@
 """Reading arguments: what was given, or an error that says what was expected."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from diffstride.core.tracing import is_traced, shape_of, unfollowed
-
-NORMS = ("ortho", "forward", "backward")
-CONVENTIONS = ("paper", "symmetric")
-PATHS = ("auto", "operator", "fft")
-
 
 Numbers: TypeAlias = float | Sequence[float] | Tensor
 
@@ -85,28 +80,6 @@ def check_strides(strides: Sequence[float], name: str = "stride") -> None:
             raise ValueError(f"{name} must be at least 1, got {stride} in {tuple(strides)}")
 
 
-def check_smoothness(smoothness: float) -> None:
-    """Raise a ValueError unless the smoothness is a finite number of at least 0."""
-    if not isinstance(smoothness, Real):
-        raise TypeError(f"smoothness must be a number, got {smoothness!r}")
-    if not (math.isfinite(smoothness) and smoothness >= 0):
-        raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
-
-
-def check_static(crop: bool, output_size: object, size_multiple: int) -> None:
-    """Raise a ValueError unless at most one rule for the output size is given, and a sane one."""
-    if not (isinstance(size_multiple, int) and size_multiple >= 1):
-        raise ValueError(f"size_multiple must be a whole number of at least 1, got {size_multiple}")
-    given = {"crop=False": not crop, "output_size": output_size is not None}
-    given["size_multiple"] = size_multiple > 1
-    if sum(given.values()) > 1:
-        rules = " and ".join(name for name, is_given in given.items() if is_given)
-        raise ValueError(
-            f"at most one of crop, output_size and size_multiple may say the output "
-            f"size, got {rules}"
-        )
-
-
 def check_tensor(x: object) -> None:
     """Raise a TypeError unless ``x`` is a floating-point tensor."""
     if not isinstance(x, Tensor):
@@ -124,7 +97,7 @@ def check_rank(x: Tensor, axes: int) -> None:
         )
 
 
-def check_choice(value: str, choices: Sequence[str], name: str) -> None:
+def check_choice(value: str, choices: Collection[str], name: str) -> None:
     """Raise a ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

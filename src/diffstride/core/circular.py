@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.core import basis
+from diffstride.core import bases
 from diffstride.core.operator import no_autocast
-from diffstride.core.resample import AxisPlan
+from diffstride.core.plan import AxisPlan
 from diffstride.core.tracing import is_followed, shape_of
 
 # Planes: real numbers, or the real and the imaginary parts of complex ones.
@@ -46,10 +46,7 @@ def convolve(
     Output sample n of an axis is Σ_j weight[j] · x[(n + dilation·j − start) mod N], before it is
     downsampled. ``x`` and ``weight`` are both float32 or both float64.
     """
-    pairs = [
-        basis.cached(_last if p is plans[-1] else _other, p.size, p.kept, x.dtype, x.device)
-        for p in plans
-    ]
+    pairs = [bases.cached(_last if p is plans[-1] else _other, p.size, p.kept, x) for p in plans]
     *analysis, first = [matrices for matrices, _ in pairs]
     *synthesis, last = [matrices for _, matrices in pairs]
     phases = _phases(shape_of(weight)[2:], plans, starts, dilation).to(x.dtype)

@@ -15,13 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diffstride.core import arguments, circular
-from diffstride.core.resample import (
-    LONGEST_MATRIX_AXIS_OF_SEVERAL,
-    AxisPlan,
-    plan,
-    resample,
-)
+from diffstride.core.plan import AxisPlan, plan
+from diffstride.core.resample import resample
+from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
+from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL
 
 ORDERS = ("auto", "after", "before", "spectral")
 # How much longer a multiply-accumulate takes in many small products, one a frequency, than in a
@@ -40,26 +38,20 @@ def diff_stride_conv(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     padding_mode: str = "zeros",
-    smoothness: float = 4.0,
-    crop: bool = True,
-    output_size: int | Sequence[int] | None = None,
-    size_multiple: int = 1,
-    norm: str = "ortho",
-    convention: str = "paper",
-    path: str = "auto",
     order: str = "auto",
+    **rule: Any,
 ) -> Tensor:
     """``diff_stride(conv(x, weight, bias), stride)``, without a stride in the convolution.
 
     Args:
         x: (batch, channels, *spatial) or (channels, *spatial).
         weight, bias, padding, dilation, groups, padding_mode: as for ``torch.nn.ConvNd``.
-        stride, smoothness, crop, output_size, size_multiple, norm, convention, path: as for
-            :func:`diff_stride`.
+        stride: as for :func:`diff_stride`.
         order: ``"after"`` convolves, then downsamples. ``"before"`` downsamples the axes along
             which the kernel has size 1 first. ``"spectral"`` convolves on the kept frequencies,
             for circular padding that keeps the size. ``"auto"`` takes the cheapest that applies.
             The numbers are the same.
+        rule: every other argument of :func:`diff_stride`.
 
     >>> x, weight = torch.rand(2, 3, 16, 16), torch.rand(8, 3, 1, 1)
     >>> diff_stride_conv(x, weight, None, 2.0, smoothness=1.0).shape
@@ -68,29 +60,20 @@ def diff_stride_conv(
     axes = weight.ndim - 2
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
-    plans = plan(
-        convolved_size(
-            shape_of(x)[-axes:], shape_of(weight)[2:], padding=padding, dilation=dilation
-        ),
-        stride,
-        smoothness=smoothness,
-        crop=crop,
-        output_size=output_size,
-        size_multiple=size_multiple,
-        norm=norm,
-        convention=convention,
-        device=x.device,
+    checked = Rule(**rule)
+    size = convolved_size(
+        shape_of(x)[-axes:], shape_of(weight)[2:], padding=padding, dilation=dilation
     )
     return convolve(
         x,
         weight,
         bias,
-        plans,
+        plan(checked, size, stride, x.device),
         padding=padding,
         dilation=dilation,
         groups=groups,
         padding_mode=padding_mode,
-        path=path,
+        path=checked.path,
         order=order,
     )
 
@@ -119,7 +102,7 @@ def convolve(
     pads = _pads(padding, kernel, spread)
     size = tuple(p.size for p in plans)
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
-    wraps = padding_mode == "circular" and shape[2:] == size
+    wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
     if order == "auto":
         order = _cheapest(shape[:2], weight, plans, pointwise, wraps)
     if order == "spectral" and wraps and 0 in shape:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.core.basis import MatrixBasis, along
+from diffstride.core.bases import Matrices, along
 from diffstride.core.tracing import is_followed
+from diffstride.core.work import cheapest_order
 
 # Images are filtered some at a time, so that what passes from one product to the next stays in
 # the cache and needs no fresh memory.
@@ -24,7 +25,7 @@ CHUNK_BYTES = 2**23
 
 
 def apply(
-    x: Tensor, dims: Sequence[int], bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
+    x: Tensor, dims: Sequence[int], bases: Sequence[Matrices], weights: Sequence[Tensor]
 ) -> Tensor:
     """Filter and resample the axes ``dims`` (negative) of a float32 or float64 tensor.
 
@@ -57,7 +58,7 @@ class _Operator(torch.autograd.Function):
     def forward(
         x: Tensor,
         dims: tuple[int, ...],
-        bases: tuple[MatrixBasis, ...],
+        bases: tuple[Matrices, ...],
         learns: bool,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
@@ -104,12 +105,12 @@ class _Operator(torch.autograd.Function):
         return (y, z), (0, None if z is None else 0)
 
 
-def _weighted(bases: Sequence[MatrixBasis], weights: Sequence[Tensor]) -> list[Tensor]:
+def _weighted(bases: Sequence[Matrices], weights: Sequence[Tensor]) -> list[Tensor]:
     """D · diag(w) of each axis."""
     return [basis.synthesis * weight for basis, weight in zip(bases, weights, strict=True)]
 
 
-def _folded(bases: Sequence[MatrixBasis], weights: Sequence[Tensor]) -> list[Tensor]:
+def _folded(bases: Sequence[Matrices], weights: Sequence[Tensor]) -> list[Tensor]:
     """A = D · diag(w) · E of each axis."""
     pairs = zip(_weighted(bases, weights), bases, strict=True)
     return [synthesis @ basis.analysis for synthesis, basis in pairs]
@@ -137,19 +138,16 @@ def _chunks(first: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def _chain(
     matrices: Sequence[Tensor], x: Tensor, dims: Sequence[int], out: Tensor | None = None
 ) -> Tensor:
-    """Each matrix along its axis, in the cheapest order: what shrinks most for its price first."""
-    pairs = sorted(
-        zip(matrices, dims, strict=True),
-        key=lambda pair: 1 / pair[0].shape[1] - 1 / pair[0].shape[0],
-    )
-    for matrix, dim in pairs[:-1]:
-        x = along(matrix, x, dim)
-    matrix, dim = pairs[-1]
-    return along(matrix, x, dim, out=out)
+    """Each matrix along its axis, in the cheapest order."""
+    shapes = [matrix.shape for matrix in matrices]
+    *first, last = cheapest_order([shape[1] for shape in shapes], [shape[0] for shape in shapes])
+    for i in first:
+        x = along(matrices[i], x, dims[i])
+    return along(matrices[last], x, dims[last], out=out)
 
 
 def _adjoints(
-    bases: Sequence[MatrixBasis], weights: Sequence[Tensor]
+    bases: Sequence[Matrices], weights: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Dᵀ and (diag(w) · E)ᵀ of each axis."""
     pairs = zip(bases, weights, strict=True)

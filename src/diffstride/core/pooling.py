@@ -2,25 +2,27 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from diffstride.core import arguments, sizes
-from diffstride.core.resample import AxisPlan, plan, resample
+from diffstride.core import arguments
+from diffstride.core.plan import plan
+from diffstride.core.resample import resample
+from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.window import window_dtype
 
 
 def diff_stride(
     x: Tensor,
     stride: float | Sequence[float] | Tensor,
     *,
-    smoothness: float = 4.0,
+    smoothness: float | Sequence[float] = 4.0,
     crop: bool = True,
     output_size: int | Sequence[int] | None = None,
     size_multiple: int = 1,
     norm: str = "ortho",
     convention: str = "paper",
+    window: str = "ramp",
+    basis: str = "fourier",
     path: str = "auto",
 ) -> Tensor:
     """Downsample by a real stride, differentiably in the input and in the stride.
@@ -39,8 +41,8 @@ def diff_stride(
         stride: one number of at least 1 per spatial axis, as numbers or as a tensor; a single
             number stands for every spatial axis of a batched input. A stride above the length of
             its axis acts as that length.
-        smoothness: R, the width of the window's ramp in frequencies. With 0 there is no ramp, and
-            no gradient for the stride.
+        smoothness: R, over how many frequencies the window falls, one number or one per axis. With
+            0 it does not, and the stride has no gradient.
         crop: False keeps the size and applies the window alone.
         output_size: the size to come out whatever the stride, for compilers and hardware that
             need it to stay; the window still moves with the stride.
@@ -49,6 +51,8 @@ def diff_stride(
             the mean) or ``"backward"`` (N/M).
         convention: ``"paper"`` has δ = 1 on the last axis and 0 on the others, ``"symmetric"`` has
             δ = 0 everywhere, so that axes can be swapped.
+        window: the shape of the window's fall, ``"ramp"`` (the paper's) or ``"raised_cosine"``.
+        basis: the functions of an axis of which the lowest are kept, ``"fourier"``.
         path: ``"operator"`` (matrix products), ``"fft"``, or ``"auto"``, which takes the cheaper
             one for the length of each axis. The numbers are the same.
 
@@ -60,6 +64,7 @@ def diff_stride(
         TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
         ValueError: if another argument is not what is said above; the message names it.
 
+    >>> import torch
     >>> x = torch.ones(1, 1, 32, 32)
     >>> stride = torch.tensor([2.0, 2.0], requires_grad=True)
     >>> diff_stride(x, stride).shape
@@ -67,19 +72,9 @@ def diff_stride(
     >>> diff_stride(x, 3.1, smoothness=1.0, norm="forward").mean()
     tensor(1.)
     """
+    rule = Rule(smoothness, crop, output_size, size_multiple, norm, convention, window, basis, path)
     axes = _spatial_axes(x, stride, "stride")
-    plans = plan(
-        shape_of(x)[-axes:],
-        stride,
-        smoothness=smoothness,
-        crop=crop,
-        output_size=output_size,
-        size_multiple=size_multiple,
-        norm=norm,
-        convention=convention,
-        device=x.device,
-    )
-    return resample(x, plans, path=path)
+    return resample(x, plan(rule, shape_of(x)[-axes:], stride, x.device), path=path)
 
 
 def spectral_pool(
@@ -88,6 +83,7 @@ def spectral_pool(
     *,
     output_size: int | Sequence[int] | None = None,
     norm: str = "ortho",
+    basis: str = "fourier",
     path: str = "auto",
 ) -> Tensor:
     """Downsample by cutting the spectrum: :func:`diff_stride` without a window.
@@ -98,27 +94,24 @@ def spectral_pool(
         x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
         stride: one number of at least 1 per spatial axis, or one for all of a batched input.
         output_size: the size to come out, instead of a stride; at most the size of ``x``.
-        norm, path: as for :func:`diff_stride`.
+        norm, basis, path: as for :func:`diff_stride`.
 
     Raises:
         TypeError: if ``x`` is not a floating-point tensor.
         ValueError: if not exactly one of ``stride`` and ``output_size`` is given, or an argument is
             out of range; the message names it.
 
+    >>> import torch
     >>> spectral_pool(torch.rand(2, 3, 15, 20), stride=2.5).shape
     torch.Size([2, 3, 6, 8])
     >>> spectral_pool(torch.rand(2, 3, 15, 20), output_size=(7, 20)).shape
     torch.Size([2, 3, 7, 20])
     """
     name, given = arguments.one_given(stride, output_size)
+    rule = Rule(0.0, output_size=output_size, norm=norm, basis=basis, path=path)
     axes = _spatial_axes(x, given, name)
-    arguments.check_choice(norm, arguments.NORMS, "norm")
-    size = shape_of(x)[-axes:]
-    plans = []
-    for n, m in zip(size, sizes.pooled_size(size, stride, output_size), strict=True):
-        ones = torch.ones(m // 2 + 1, dtype=window_dtype(x.device), device=x.device)
-        scale = sizes.scale(n, m, norm)
-        plans.append(AxisPlan(n, m, ones * scale, gain=scale * n / m))
+    # A size that is given goes with any stride.
+    plans = plan(rule, shape_of(x)[-axes:], 1.0 if stride is None else stride, x.device)
     return resample(x, plans, path=path)
 
 

@@ -9,7 +9,7 @@ from diffstride.layers.diffstride import DiffStride1d as DiffStride1d
 from diffstride.layers.diffstride import DiffStride2d as DiffStride2d
 from diffstride.layers.diffstride import DiffStride3d as DiffStride3d
 from diffstride.layers.diffstride import DiffStrideNd as DiffStrideNd
-from diffstride.layers.downsample import downsample as downsample
+from diffstride.layers.factory import downsample as downsample
 from diffstride.layers.spectral_pool import SpectralPool1d as SpectralPool1d
 from diffstride.layers.spectral_pool import SpectralPool2d as SpectralPool2d
 from diffstride.layers.spectral_pool import SpectralPool3d as SpectralPool3d

@@ -8,11 +8,15 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.conv import ORDERS, convolve, convolved_size
+from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
+from diffstride.core.work import resampling_macs
+from diffstride.layers.constants import AxisConstants
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
+from diffstride.layers.resizer import Resizer, Size, area
 
 
-class DiffStrideConvNd(nn.Module):
+class DiffStrideConvNd(Resizer):
     """Convolution without a stride, then :class:`DiffStrideNd`, in the cheapest exact order."""
 
     convolution: ClassVar[type[nn.Conv1d] | type[nn.Conv2d] | type[nn.Conv3d]]
@@ -63,6 +67,22 @@ class DiffStrideConvNd(nn.Module):
         self.downsample = self.downsampling(stride, device=device, dtype=dtype, **downsampling)
 
     @property
+    def axes(self) -> int:  # type: ignore[override]
+        return self.downsample.axes
+
+    @property
+    def rule(self) -> Rule:
+        return self.downsample.rule
+
+    @rule.setter
+    def rule(self, rule: Rule) -> None:
+        self.downsample.rule = rule
+
+    @property
+    def stride_owner(self) -> DiffStrideNd:
+        return self.downsample
+
+    @property
     def stride(self) -> nn.Parameter:
         """The parameter, with one element per axis, or one in all when shared."""
         return self.downsample.stride
@@ -72,24 +92,43 @@ class DiffStrideConvNd(nn.Module):
         """The strides in use, one per axis."""
         return self.downsample.strides
 
+    def convolved_size(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Return the size after the convolution, before it is downsampled."""
+        return convolved_size(size, self.kernel_size, padding=self.padding, dilation=self.dilation)
+
+    def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
+        spatial = arguments.spatial_size(size, self.axes)
+        return self.downsample.output_size(self.convolved_size(spatial))
+
+    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
+        # Axes along which the kernel has no extent are downsampled first; see core.conv.
+        padding = self.padding if isinstance(self.padding, tuple) else (0,) * len(size)
+        first = [k == 1 and p == 0 for k, p in zip(self.kernel_size, padding, strict=True)]
+        early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
+        late = [not is_first for is_first in first]
+        return (
+            channels * resampling_macs(size, early, self.rule.path, first)
+            + self.weight.numel() * area(early)
+            + outputs * resampling_macs(early, kept, self.rule.path, late)
+        )
+
+    def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
+        return self.downsample.constants(self.convolved_size(size), like)
+
     def forward(self, x: Tensor) -> Tensor:
         self.downsample.check(x)
-        size = convolved_size(
-            shape_of(x)[-self.downsample.axes :],
-            self.kernel_size,
-            padding=self.padding,
-            dilation=self.dilation,
-        )
+        size = self.convolved_size(shape_of(x)[-self.axes :])
+        known = self.downsample.prepare(size)
         return convolve(
             x,
             self.weight,
             self.bias,
-            self.downsample.plans(size, x.device, planned=self.downsample.planned(size)),
+            self.downsample.plans(size, x.device, known),
             padding=self.padding,
             dilation=self.dilation,
             groups=self.groups,
             padding_mode=self.padding_mode,
-            path=self.downsample.path,
+            path=self.rule.path,
             order=self.order,
         )
 
@@ -99,7 +138,7 @@ class DiffStrideConvNd(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        return self._description.replace(f", stride={(1,) * self.downsample.axes}", "")
+        return self._description.replace(f", stride={(1,) * self.axes}", "")
 
 
 class DiffStrideConv1d(DiffStrideConvNd):

@@ -14,6 +14,7 @@ from diffstride.layers.converted import (
     Converted,
     ConvertedIdentity,
     Following,
+    recast,
     torch_class,
     whole_strides,
 )
@@ -83,15 +84,15 @@ def follower_site(
 def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
     """Carry out a conversion that :func:`diffstride.convert` made before, on a network built alike.
 
-    Layers are changed in place, and the network is not run. Its weights stay, and those of the
-    converted network load.
+    The network is changed in place, and not run: other layers take the places of those that are
+    converted, with the same weights. Weights of the converted network load.
 
     Args:
         model: the network, before conversion.
         record: of the report that :func:`diffstride.convert` returned, or read from JSON.
 
     Returns:
-        The network itself, or if it is a single pooling that was replaced, what took its place.
+        The network itself, or if it is a single layer, what took its place.
 
     Raises:
         ValueError: if the record is of another network or of a later version.
@@ -199,15 +200,13 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
             layer = layer.to(parameter.device)
     layer.train(module.training)
     if kind != "conv" and site["pooling"] == "replace":
-        identity = ConvertedIdentity()
-        identity.training = module.training
-        identity.downsample = layer
-        return _replaced(model, module, identity)
-    changed: Any = module
-    changed.__class__ = _class_of(module, base, made)
-    changed.stride = (1,) * axes
-    changed.downsample = layer
-    return model
+        converted: Any = ConvertedIdentity()
+        converted.training = module.training
+    else:
+        converted = recast(module, _class_of(module, base, made))
+        converted.stride = (1,) * axes
+    converted.downsample = layer
+    return _replaced(model, module, converted)
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:

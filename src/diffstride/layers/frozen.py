@@ -1,61 +1,21 @@
-"""A downsampling that has learned all it will: constants for each axis."""
+"""Downsampling by constants: what freezing makes of layers that have learned all they will."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diffstride.core import basis
-from diffstride.core.resample import AxisPlan, resample
-from diffstride.layers.blocks import BlockProducts, choose_blocks
-from diffstride.layers.blocks import work as work_of_blocks
-
-
-@dataclass(frozen=True)
-class Constants:
-    """What happens to one axis of N samples, which become M.
-
-    It is multiplied by a matrix (M × N), or filtered by FFT with one weight for each of the
-    frequencies 0 … ⌊M/2⌋. With neither it stays as it is.
-    """
-
-    size: int
-    kept: int
-    gain: float = 1.0
-    """What a constant is multiplied by."""
-    matrix: Tensor | None = None
-    weights: Tensor | None = None
-
-    @property
-    def is_identity(self) -> bool:
-        return self.matrix is None and self.weights is None
-
-    def times(self, factor: float) -> "Constants":
-        matrix, weights = (None if x is None else x * factor for x in (self.matrix, self.weights))
-        return replace(self, gain=self.gain * factor, matrix=matrix, weights=weights)
-
-
-def order(size: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """The axes, cheapest order first: those that shrink most for what they cost."""
-    return sorted(range(len(size)), key=lambda i: 1 / size[i] - 1 / kept[i])
-
-
-def work(axes: Sequence[Constants]) -> int:
-    """Multiply-accumulates of one channel. An FFT counts as N·log₂N."""
-    size, kept = [axis.size for axis in axes], [axis.kept for axis in axes]
-    current, total = list(size), 0
-    for i in order(size, kept):
-        before = math.prod(current)
-        current[i] = kept[i]
-        if axes[i].matrix is not None:
-            total += before * kept[i]
-        elif axes[i].weights is not None:
-            logarithms = [math.ceil(math.log2(n)) for n in (size[i], kept[i])]
-            total += before * logarithms[0] + math.prod(current) * logarithms[1]
-    return total
+from diffstride.core import bases
+from diffstride.core.plan import AxisPlan
+from diffstride.core.resample import resample
+from diffstride.core.work import cheapest_order
+from diffstride.layers.block_products import BlockProducts, choose_blocks
+from diffstride.layers.block_products import work as work_of_blocks
+from diffstride.layers.constants import AxisConstants, dense, work
+from diffstride.layers.resizer import Counted, Size
+from diffstride.text import times
 
 
 def spread(
@@ -74,7 +34,7 @@ def spread(
     return torch.cat([matrix @ tap.T for tap in taps])
 
 
-class Frozen(nn.Module):
+class Frozen(Counted):
     """Downsampling by constants, for inputs of one size.
 
     The matrix of an axis, M × N, holds transform, window and crop. A long axis has weights instead,
@@ -89,30 +49,40 @@ class Frozen(nn.Module):
     """Whether a convolution in front of it has taken its work over, here or in one of its places:
     what comes at the size it makes passes."""
 
-    def __init__(self, axes: Sequence[Constants], like: Tensor) -> None:
+    def __init__(self, axes: Sequence[AxisConstants], like: Tensor) -> None:
         super().__init__()
         self.size = tuple(axis.size for axis in axes)
         self.output_size = tuple(axis.kept for axis in axes)
-        self.macs = work(axes)
+        self.work = work(axes)
         """Multiply-accumulates of one channel."""
+        self._bases = [axis.basis for axis in axes]
         for i, axis in enumerate(axes):
             for name, kept in (("matrix", axis.matrix), ("weights", axis.weights)):
                 self.register_buffer(f"{name}{i}", None if kept is None else kept.to(like))
 
+    def is_done(self, size: Sequence[int]) -> bool:
+        """Return whether what comes at this size has been downsampled already."""
+        return self.done_before and tuple(size) == self.output_size
+
+    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
+        return 0 if self.is_done(size) else channels * self.work
+
     def forward(self, x: Tensor) -> Tensor:
-        if self.done_before and tuple(x.shape[-len(self.size) :]) == self.output_size:
+        if self.is_done(x.shape[-len(self.size) :]):
             return x
-        for i in order(self.size, self.output_size):
+        for i in cheapest_order(self.size, self.output_size):
             dim = i - len(self.size)
             matrix, weights = self._buffers[f"matrix{i}"], self._buffers[f"weights{i}"]
             if matrix is not None:
-                x = basis.along(matrix, x, dim)
+                x = bases.along(matrix, x, dim)
             elif weights is not None:
-                plan = AxisPlan(self.size[i], self.output_size[i], weights, gain=1.0)
-                x = resample(x, [plan, *[None] * (-1 - dim)], path="fft")
+                x = resample(x, [self._plan(i, weights), *[None] * (-1 - dim)], path="fft")
             elif f"products{i}" in self._modules:
                 x = self._modules[f"products{i}"](x, dim)  # type: ignore[misc]
         return x
+
+    def _plan(self, i: int, weights: Tensor) -> AxisPlan:
+        return AxisPlan(self.size[i], self.output_size[i], weights, 1.0, self._bases[i])
 
     def replace_fft(self) -> None:
         """Do long axes by matrix products too, where there is no FFT: with many, small ones."""
@@ -123,18 +93,12 @@ class Frozen(nn.Module):
             self._buffers[f"weights{i}"] = None
             # Small products take about three times as long as a large one, for the same work.
             if n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
-                self._buffers[f"matrix{i}"] = dense(n, m, weights.double()).to(weights)
+                self._buffers[f"matrix{i}"] = dense(self._plan(i, weights.double())).to(weights)
             else:
                 self.add_module(f"products{i}", BlockProducts(n, m, weights))
 
     def extra_repr(self) -> str:
-        return " → ".join(" × ".join(map(str, size)) for size in (self.size, self.output_size))
-
-
-def dense(size: int, kept: int, weights: Tensor) -> Tensor:
-    """The matrix (M × N) that filters an axis with these weights and resamples it."""
-    analysis, synthesis = (matrix.to(weights) for matrix in basis.matrices(size, kept))
-    return (synthesis * basis.per_function(weights, kept)) @ analysis
+        return f"{times(self.size)} → {times(self.output_size)}"
 
 
 class FrozenConv(nn.Module):
@@ -174,4 +138,4 @@ class Subsample(nn.Module):
         return x
 
     def extra_repr(self) -> str:
-        return " × ".join(map(str, self.strides))
+        return times(self.strides)

@@ -1,9 +1,11 @@
-"""What compiled code needs from outside of its graph.
+"""How a graph that is being made knows the size that a learnable stride makes.
 
-Imported by such code alone: this loads the compiler.
+A graph can't read the stride, on which the size depends. Imported by compiled code alone: this
+loads the compiler.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,16 +13,43 @@ import torch
 if TYPE_CHECKING:
     from diffstride.layers.diffstride import DiffStrideNd
 
+STALE = (
+    "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
+    "the model, and run the compiled model or export the model again"
+)
+
+
+def output_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+    """Return the size that a layer makes, for a graph that is being made."""
+    rule = layer.rule
+    if layer.training and not torch.compiler.is_dynamo_compiling():
+        raise RuntimeError(
+            "a layer that learns its stride can't be exported in training mode, in which it may "
+            "write its stride: call eval() on the model first"
+        )
+    if not layer.training and (rule.output_size is not None or not rule.crop):
+        # The size is the same whatever the stride, but that must be a number.
+        finite = layer.differentiable_strides().isfinite().all()
+        torch._assert_async(finite, "stride must be finite")
+        return rule.size_after(size, ())
+    if layer.training or not is_graph_whole():
+        return projected_size(layer, size)  # type: ignore[no-any-return]
+    # The stride is the one that was last read, and the graph checks that.
+    known = last_read(layer)
+    same = layer.differentiable_strides() == layer.stride.new_tensor(known)
+    torch._assert_async(same.all(), STALE)
+    return rule.size_after(size, known)
+
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def project(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
-    """Read the layer's stride on the host, as no graph can."""
-    return layer.project(size)
+def projected_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+    """Return the size that a layer makes; its stride is read on the host, outside of the graph."""
+    return layer.rule.size_after(size, layer.project())
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_graph_whole() -> bool:
-    """Whether the graph that is being made must not be left: ``fullgraph=True``, or an export.
+    """Return whether the graph must not be left: with ``fullgraph=True``, or in an export.
 
     Where torch does not say, as if it were so: then the graph itself checks what it can't read.
     """
@@ -31,3 +60,14 @@ def is_graph_whole() -> bool:
         return bool(maker.one_graph or getattr(maker, "error_on_graph_break", False))
     except (AttributeError, LookupError, RuntimeError):
         return True
+
+
+def last_read(layer: "DiffStrideNd") -> tuple[float, ...]:
+    """Return the strides that were last read, or those of a parameter that torch.export hides."""
+    known = layer._reading.parameter
+    if torch.compiler.is_dynamo_compiling() or known is None:
+        return layer._reading.strides  # dynamo makes a graph anew if they change
+    # torch.export has put a tensor without values in the place of the parameter, and looks at
+    # all that is done in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: layer.in_range(known.tolist())).result()

@@ -1,18 +1,17 @@
 """Layers that downsample by cutting the spectrum, with a stride that is given."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from torch import Tensor, nn
+import torch
 
-from diffstride.core import arguments, sizes
-from diffstride.core.pooling import spectral_pool
+from diffstride.core import arguments
+from diffstride.core.plan import AxisPlan, plan
+from diffstride.core.rule import Rule
+from diffstride.layers.resizer import Resizer
 
 
-class SpectralPoolNd(nn.Module):
+class SpectralPoolNd(Resizer):
     """Spectral pooling on any number of axes: :func:`diffstride.functional.spectral_pool`."""
-
-    axes: ClassVar[int]
 
     def __init__(
         self,
@@ -20,41 +19,41 @@ class SpectralPoolNd(nn.Module):
         *,
         output_size: int | Sequence[int] | None = None,
         norm: str = "ortho",
+        basis: str = "fourier",
         path: str = "auto",
     ) -> None:
         super().__init__()
         arguments.one_given(stride, output_size)
-        arguments.check_choice(norm, arguments.NORMS, "norm")
-        arguments.check_choice(path, arguments.PATHS, "path")
+        if output_size is not None:
+            output_size = arguments.whole_numbers(output_size, self.axes)
+        self.rule = Rule(0.0, output_size=output_size, norm=norm, basis=basis, path=path)
         self.stride: tuple[float, ...] | None = None
-        self.fixed_size: tuple[int, ...] | None = None
         if stride is not None:
             self.stride = arguments.per_axis(stride, self.axes, "stride")
             arguments.check_strides(self.stride)
-        elif output_size is not None:
-            self.fixed_size = arguments.whole_numbers(output_size, self.axes)
-        self.norm = norm
-        self.path = path
 
-    def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
-        """The spatial size that comes out for an input of spatial size ``size``."""
-        return sizes.pooled_size(
-            arguments.spatial_size(size, self.axes), self.stride, self.fixed_size
-        )
+    @property
+    def strides(self) -> tuple[float, ...]:
+        """The strides, one per axis; 1 where the output size is given instead."""
+        return (1.0,) * self.axes if self.stride is None else self.stride
 
-    def forward(self, x: Tensor) -> Tensor:
-        return spectral_pool(
-            x, self.stride, output_size=self.fixed_size, norm=self.norm, path=self.path
-        )
+    def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
+        if self.stride is not None:
+            return self.stride
+        return tuple(n / m for n, m in zip(size, self.output_size(size), strict=True))
+
+    def plans(
+        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
+    ) -> list[AxisPlan]:
+        return plan(self.rule, size, self.strides, device, numbers=self.strides)
 
     def extra_repr(self) -> str:
-        size = (
-            f"output_size={self.fixed_size}"
-            if self.stride is None
-            else f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
-        )
-        path = "" if self.path == "auto" else f", path={self.path!r}"
-        return f"{size}, norm={self.norm!r}{path}"
+        rule = self.rule
+        text = f"output_size={rule.output_size}"
+        if self.stride is not None:
+            text = f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
+        path = "" if rule.path == "auto" else f", path={rule.path!r}"
+        return f"{text}, norm={rule.norm!r}{path}"
 
 
 class SpectralPool1d(SpectralPoolNd):
@@ -77,6 +76,7 @@ class SpectralPool2d(SpectralPoolNd):
         stride: one number of at least 1, or one per axis; need not be whole.
         output_size: the size to come out, instead of a stride.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
+        basis: ``"fourier"``: the functions of which the lowest are kept.
         path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from diffstride.layers import apply_conversion
-from diffstride.layers.converted import Converted
+from diffstride.layers.converted import Converted, recast
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
@@ -85,8 +85,7 @@ def _load(network: Any, record: Mapping[str, Any], path: Path) -> nn.Module:
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(f"{path} has the weights of another network: {wrong[0]}{more}")
-    model.__class__ = network
-    loaded: nn.Module = model.eval()
+    loaded: nn.Module = recast(model.eval(), network)
     return loaded
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from diffstride.core.rule import Rule
+from diffstride.files import replacing
 from diffstride.models import huggingface
 from diffstride.models.registry import create
 
@@ -50,26 +51,15 @@ def save_pretrained(
     # that is a name, a tuple) is what a reader finds, so the digest is of that.
     content = json.loads(json.dumps(content))
     path = Path(folder).expanduser()
-    path.mkdir(parents=True, exist_ok=True)
-    # Names that nobody else has, and all written before anything that is there is touched.
-    parts = {name: path / f".{name}.{uuid.uuid4().hex}.part" for name in (WEIGHTS, CONFIG)}
-    try:
-        torch_files.save_model(model, str(parts[WEIGHTS]))
-        content["weights_sha256"] = _digest(parts[WEIGHTS].read_bytes())
+    # What makes the folder a whole one goes first and comes last.
+    with replacing(path / CONFIG) as config, replacing(path / WEIGHTS) as weights:
+        torch_files.save_model(model, str(weights))
+        content["weights_sha256"] = _digest(weights.read_bytes())
         content["sha256"] = _digest(_canonical(content))
-        parts[CONFIG].write_text(json.dumps(content, indent=1) + "\n")
+        config.write_text(json.dumps(content, indent=1) + "\n")
         # safetensors makes files for their owner alone, and this one is to be shared.
-        parts[WEIGHTS].chmod(parts[CONFIG].stat().st_mode)
-        for part in parts.values():
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
-        # What makes the folder a whole one goes first and comes last.
+        weights.chmod(config.stat().st_mode)
         (path / CONFIG).unlink(missing_ok=True)
-        for name, part in parts.items():
-            part.replace(path / name)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
     return path
 
 
@@ -198,11 +188,11 @@ def _check(weights: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
         for name, x in own.items()
         if name in weights and weights[name].shape != x.shape
     ]
-    first: dict[int, str] = {}  # the name of each weight that may have several
+    first: dict[Tensor, str] = {}  # the name of each weight that may have several
     apart = [
-        f"{name} and {first[id(x)]} differ and are one"
+        f"{name} and {first[x]} differ and are one"
         for name, x in own.items()
-        if weights.get(name) is not weights.get(first.setdefault(id(x), name))
+        if weights.get(name) is not weights.get(first.setdefault(x, name))
     ]
     wrong = [f"no {name}" for name in missing] + [f"{name} is not of it" for name in unknown]
     if wrong := wrong + shapes + apart:
@@ -246,7 +236,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
         for name, value in vars(module).items()
         if not name.startswith("_")
         and name != "training"
-        and isinstance(value, bool | int | float | str | tuple | None)
+        and isinstance(value, bool | int | float | str | tuple | Rule | None)
     }
 
 

@@ -77,7 +77,7 @@ def create(
         stem_downsampling: how the first convolution of an ImageNet stem downsamples; it is not
             one of the sites.
         options: other arguments of the layers, such as ``norm`` and ``convention``; see
-            :func:`diffstride.layers.downsample`.
+            :func:`diffstride.layers.factory`.
 
     Raises:
         ValueError: for an argument out of range, or another number of strides than sites; the

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import arguments
-from diffstride.layers.downsample import Downsampling
+from diffstride.layers.factory import Downsampling
 from diffstride.models.spec import Spec, Stride, initialise
 
 

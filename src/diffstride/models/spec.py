@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from diffstride.core import arguments
-from diffstride.layers.downsample import KINDS, Downsampling, downsample
+from diffstride.layers.factory import KINDS, Downsampling, downsample
 
 Stride: TypeAlias = float | Sequence[float]
 

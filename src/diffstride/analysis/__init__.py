@@ -1,0 +1,1 @@
+"""Questions about any network: what it costs, what its strides are, how to train them."""

@@ -1,0 +1,130 @@
+"""The strides of a network, read as sizes, shares of the cost and cut-off frequencies."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from diffstride.analysis.cost import Cost, LayerCost, cost
+from diffstride.core import arguments
+from diffstride.layers.resizer import Resizer
+from diffstride.text import aligned, times
+
+
+@dataclass(frozen=True)
+class StrideRow:
+    """One site, however many branches use it."""
+
+    site: str
+    strides: tuple[float, ...]
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    cost_share: float
+    """Of the multiply-accumulates: what is computed from here on, up to the next site."""
+    cutoff: tuple[float, ...] | None
+    """The highest frequency that passes whole, in the unit of the sampling rate."""
+
+
+@dataclass(frozen=True)
+class StrideTable:
+    """A row a site, in the order they run; prints as a table."""
+
+    rows: tuple[StrideRow, ...]
+    cost: Cost
+
+    @property
+    def global_strides(self) -> tuple[float, ...]:
+        """The product of all strides, per axis."""
+        columns = zip(*(row.strides for row in self.rows), strict=True)
+        return tuple(math.prod(column) for column in columns)
+
+    @property
+    def global_factor(self) -> float:
+        """The product of all strides of all axes: the global striding factor."""
+        return math.prod(self.global_strides)
+
+    def __str__(self) -> str:
+        header = ["site", "stride", "size", "cost"]
+        cells = [
+            [
+                row.site,
+                times(row.strides, "{:.2f}"),
+                f"{times(row.input_size)} → {times(row.output_size)}",
+                f"{row.cost_share:.0%}",
+            ]
+            for row in self.rows
+        ]
+        if any(row.cutoff is not None for row in self.rows):
+            header.append("cut-off")
+            for line, row in zip(cells, self.rows, strict=True):
+                line.append(times(row.cutoff or (), "{:.4g}"))
+        strides = times(self.global_strides, "{:.2f}")
+        last = f"global stride {strides}, a factor of {self.global_factor:.1f}; {self.cost}"
+        return "\n".join([*aligned([header, *cells]), last])
+
+
+def stride_table(
+    model: nn.Module,
+    input_size: Sequence[int],
+    *,
+    sampling_rate: float | Sequence[float] | None = None,
+) -> StrideTable:
+    """What the strides of a network do to an input of this size.
+
+    Every :class:`DiffStride2d`, :class:`DiffStrideConv2d` and :class:`SpectralPool2d` (and 1d, 3d)
+    has a row: its strides, the sizes before and after, the share of the network's cost that is
+    spent from there to the next one, and the frequency up to which it lets everything pass,
+    N·rate/(2·S·N₀) for N of the N₀ samples of the input.
+
+    Args:
+        model: any module that takes one tensor.
+        input_size: of one example, (channels, *spatial).
+        sampling_rate: of the input, one number or one per axis; the cut-offs are in its unit. Of a
+            spectrogram with 100 frames a second, (100, 1) gives Hz and cycles per channel.
+
+    Raises:
+        ValueError: if the model has no such layer.
+
+    >>> from diffstride import DiffStride1d
+    >>> model = nn.Sequential(nn.Conv1d(1, 8, 9, padding=4), DiffStride1d(4.0), nn.Conv1d(8, 8, 9))
+    >>> print(stride_table(model, (1, 160), sampling_rate=16_000))
+    site  stride  size      cost  cut-off
+    1     4.00    160 → 48  88%   2000
+    global stride 4.00, a factor of 4.0; 96 k MACs, 1.98 k activations, 665 parameters
+    """
+    total = cost(model, input_size)
+    places: dict[nn.Module, int] = {}
+    for i, use in enumerate(total.layers):
+        if isinstance(use.layer, Resizer) and not use.layer.follows:
+            places.setdefault(use.layer, i)
+    if not places:
+        raise ValueError(
+            "model must have a DiffStride, DiffStrideConv or SpectralPool layer, and has none"
+        )
+    starts = [*places.values(), len(total.layers)]
+    rows = []
+    for start, end in itertools.pairwise(starts):
+        use = total.layers[start]
+        share = sum(use.macs for use in total.layers[start:end]) / max(1, total.macs)
+        rows.append(_row(use, share, input_size[1:], sampling_rate))
+    return StrideTable(tuple(rows), total)
+
+
+def _row(
+    use: LayerCost,
+    share: float,
+    original: Sequence[int],
+    sampling_rate: float | Sequence[float] | None,
+) -> StrideRow:
+    assert isinstance(use.layer, Resizer)
+    strides = use.layer.strides_for(use.input_size)
+    cutoff = None
+    if sampling_rate is not None:
+        rates = arguments.per_axis(sampling_rate, len(strides), "sampling_rate")
+        cutoff = tuple(
+            n * rate / (2 * s * whole)
+            for n, rate, s, whole in zip(use.input_size, rates, strides, original, strict=True)
+        )
+    return StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)

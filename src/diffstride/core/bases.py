@@ -1,0 +1,180 @@
+"""Bases: the functions of an axis that a downsampling keeps the lowest of.
+
+E (M×N), the analysis, takes N samples to M coefficients; D (M×M), the synthesis, takes them to M
+samples. D·E is the identity for M = N. A constant has the coefficient N times itself, and its
+synthesis is 1/M, so that the norms mean the same in every basis.
+
+To add one, write a class with what :class:`Basis` asks for and put it into ``BASES``.
+"""
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from diffstride.core import fft
+
+
+class Basis(Protocol):
+    """What a downsampling needs to know of a basis. Frequencies are periods per axis."""
+
+    wraps: bool
+    """Whether a circular convolution multiplies each function by a complex number."""
+
+    @property
+    def transform(self) -> Callable[[Tensor, int, int, Tensor], Tensor] | None:
+        """How to filter and resample without matrices, if it is known: x, dim, M, weights."""
+        ...
+
+    def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
+        """Return E (M×N) and D (M×M) in float64."""
+        ...
+
+    def frequencies(self, kept: int) -> Tensor:
+        """Return the different frequencies of the M lowest functions, in float64."""
+        ...
+
+    def per_function(self, values: Tensor, kept: int) -> Tensor:
+        """Return one value for each function, from one for each different frequency."""
+        ...
+
+    def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
+        """Return which frequencies are among those of the M lowest functions."""
+        ...
+
+
+class Fourier:
+    """The real Fourier basis: 1, cos 1, sin 1, cos 2, sin 2, …
+
+    What belongs to neighbouring frequencies lies together. An even M ends with the lone cosine of
+    the Nyquist frequency M/2, whose sine is 0 on M points.
+
+    >>> analysis, synthesis = Fourier().matrices(5, 5)
+    >>> torch.allclose(synthesis @ analysis, torch.eye(5, dtype=torch.float64))
+    True
+    >>> Fourier().frequencies(6)
+    tensor([0., 1., 2., 3.], dtype=torch.float64)
+    >>> Fourier().per_function(torch.tensor([1.0, 0.5, 0.25]), kept=4)
+    tensor([1.0000, 0.5000, 0.5000, 0.2500])
+    """
+
+    wraps = True
+    transform = staticmethod(fft.apply)
+
+    def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
+        f = per_function(self.frequencies(kept), kept)
+        # How many bins of the M-point spectrum each function stands for: 1 for 0 and M/2.
+        bins = 2.0 - ((f == 0) | (2 * f == kept)).to(torch.float64)
+        return waves(size, kept), waves(kept, kept).mT * (bins / kept)
+
+    def frequencies(self, kept: int) -> Tensor:
+        # Whole numbers, but not integers: compilers stumble over arithmetic with those.
+        return torch.arange(kept // 2 + 1, dtype=torch.float64, device="cpu")
+
+    def per_function(self, values: Tensor, kept: int) -> Tensor:
+        return per_function(values, kept)
+
+    def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
+        return 2 * frequencies <= kept
+
+
+def per_function(values: Tensor, kept: int) -> Tensor:
+    """Return a value for each cosine and sine, from one for each frequency."""
+    return torch.stack([values, values], -1).flatten()[1 : kept + 1]
+
+
+def waves(grid: int, kept: int) -> Tensor:
+    """Return the M lowest real Fourier functions, one in each row, on a grid, in float64.
+
+    The phase is reduced while it is a whole number, so that large grids are as exact as small ones.
+    """
+    points = torch.arange(grid, dtype=torch.float64, device="cpu")
+    frequencies = per_function(FOURIER.frequencies(kept), kept)
+    angle = torch.outer(frequencies, points).remainder(grid) * (2 * math.pi / grid)
+    values = angle.cos()
+    values[2::2] = angle[2::2].sin()
+    return values
+
+
+FOURIER = Fourier()
+BASES: dict[str, Basis] = {"fourier": FOURIER}
+"""By the name that ``basis=`` takes; the real Fourier basis is the paper's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """E and D of one axis, in one object: transforms of torch look into tuples."""
+
+    analysis: Tensor
+    synthesis: Tensor
+
+
+def along(matrix: Tensor, x: Tensor, dim: int, out: Tensor | None = None) -> Tensor:
+    """Return the product of a matrix with one axis (negative) of ``x``, the others untouched.
+
+    >>> along(torch.ones(1, 3), torch.ones(2, 3, 4), dim=-2).shape
+    torch.Size([2, 1, 4])
+    """
+    if dim == -1:
+        return torch.matmul(x, matrix.mT, out=out)
+    shape = (*x.shape[:dim], matrix.shape[0], *x.shape[dim + 1 :])
+    flat = None if out is None else out.flatten(dim + 1)
+    return torch.matmul(matrix, x.flatten(dim + 1), out=flat).reshape(shape)
+
+
+Pair = tuple[Tensor, Tensor]
+Make = Callable[[int, int], Pair]
+
+
+def cached(make: Make, size: int, kept: int, like: Tensor) -> Pair:
+    """Return the matrices ``make(size, kept)`` in the precision and on the device of ``like``.
+
+    They are made once, and kept while they are in use.
+    """
+    # What a compiler or a fake tensor mode traces must be made before its eyes.
+    if torch.compiler.is_compiling() or type(torch.empty(0)) is not Tensor:
+        return _on_device(make, size, kept, like.dtype, like.device)
+    return _cache.matrices(make, size, kept, like.dtype, like.device)
+
+
+def _on_device(make: Make, size: int, kept: int, dtype: torch.dtype, device: torch.device) -> Pair:
+    analysis, synthesis = (matrix.to(device, dtype) for matrix in make(size, kept))
+    return analysis, synthesis.contiguous()
+
+
+class _Cache:
+    """The matrices in use, up to a number of bytes; the ones not used for longest go first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[tuple[object, ...], Pair] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def matrices(self, *key: Any) -> Pair:
+        """Return what ``_on_device`` makes of these arguments."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+        # Whatever mode the caller is in (inference, torch.func, a default device), the next one may
+        # be in another: modes belong to a thread, so a thread of its own has none.
+        with ThreadPoolExecutor(1) as thread:
+            pair = thread.submit(_on_device, *key).result()
+        with self._lock:
+            if key not in self._entries:
+                self._entries[key] = pair
+                self._bytes += sum(m.nbytes for m in pair)
+            while self._bytes > self.max_bytes and len(self._entries) > 1:
+                _, old = self._entries.popitem(last=False)
+                self._bytes -= sum(m.nbytes for m in old)
+        return pair
+
+
+_cache = _Cache(max_bytes=64 * 2**20)

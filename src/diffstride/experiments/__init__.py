@@ -1,1 +1,0 @@
-"""What joins data, networks and training: recipes and the commands that run them."""

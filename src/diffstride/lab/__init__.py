@@ -1,0 +1,1 @@
+"""The laboratory: everything that trains, sweeps and reports; it needs the extras."""

@@ -1,0 +1,274 @@
+"""The command line. Each command imports what it needs when it runs: help comes at once."""
+
+import argparse
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import diffstride
+from diffstride.lab import extras, interruption
+from diffstride.text import aligned
+
+Arguments = dict[str, dict[str, Any]]
+"""Names of arguments, with the options that argparse has for each."""
+
+DESCRIPTION = """Convolutional networks that learn their own strides.
+
+  diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
+                                      `diffstride train RECIPE --help` all options
+  diffstride resume RUN               continue a run that was interrupted
+  diffstride evaluate RUN             loss and accuracy of a run's network on test data
+  diffstride strides RUN              what it learned: strides, sizes, costs
+  diffstride table RUN...             runs side by side: accuracy, first strides, costs
+  diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
+  diffstride table SWEEP              that table, beside the paper's figures
+  diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
+  diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
+  diffstride predict MODEL FILES...   classify images or recordings; MODEL is a run or exported
+
+RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
+`diffstride --version` tells the version.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Returns 0 if it succeeded, 1 if it failed, 2 if it was not understood."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in ("-h", "--help"):
+        print(DESCRIPTION, end="")
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"diffstride {diffstride.__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"diffstride: no command {words[0]!r}: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        return COMMANDS[words[0]](words[1:])
+    except KeyboardInterrupt:
+        return interruption.say(words)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = Path(os.devnull).open("w")
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        if interruption.received():
+            return interruption.say(words)
+        print(f"diffstride: {extras.advice(error, words[0]) or error}", file=sys.stderr)
+        if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
+            print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
+        return 1
+
+
+BEST_HELP = "of the epoch that was best on the test data, instead of the last"
+RUN: Arguments = {"run": dict(help="the folder of the run")}
+BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
+
+
+def parse(command: str, description: str, words: list[str], arguments: Arguments) -> Namespace:
+    """Return what the words behind a command say; ends Python if they can't be understood."""
+    parser = ArgumentParser(f"diffstride {command}", description=description)
+    for name, options in arguments.items():
+        parser.add_argument(name, **options)
+    return parser.parse_args(words)
+
+
+def train(words: list[str]) -> int:
+    from diffstride.lab.training import recipes
+    from diffstride.lab.training.recipes import RECIPES
+
+    name = words[0] if words else ""
+    if name == "--list":
+        print("\n".join(aligned([(name, recipe.summary) for name, recipe in RECIPES.items()])))
+        return 0
+    if not name or name.startswith("-"):
+        wants_help = name in ("-h", "--help")
+        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of\n  "
+        print(text + "\n  ".join(RECIPES), file=sys.stdout if wants_help else sys.stderr)
+        return 0 if wants_help else 2
+    named_config = recipes.find(name)
+    if named_config is None:
+        known = ", ".join(RECIPES)
+        message = f"no recipe {name!r}, nor such a file: it is a config.yaml or one of {known}"
+        print(f"diffstride train: {message}", file=sys.stderr)
+        return 2
+    recipe, config = named_config
+    config = recipes.override(config, words[1:], f"diffstride train {name}")
+    recipes.check_place(config, name, words[1:])
+    if warning := recipes.rate_of_earlier_version(config, name, words[1:]):
+        print(f"diffstride: {warning}", file=sys.stderr)
+    from diffstride.lab.training import runner
+
+    interruption.raise_from_now_on()
+    runner.train(config, recipe, _conclude)
+    return 0
+
+
+def resume(words: list[str]) -> int:
+    args = parse("resume", "Continue a run.", words, RUN)
+    from diffstride.lab.training import runner
+
+    interruption.raise_from_now_on()
+    runner.resume(args.run, _conclude)
+    return 0
+
+
+def evaluate(words: list[str]) -> int:
+    data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
+    description = "Loss and accuracy of a run's network on test data."
+    args = parse("evaluate", description, words, RUN | data | BEST)
+    from diffstride.lab.training import trained_run
+
+    for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
+        print(f"{name.replace('_', ' ')}  {value:.4f}")
+    return 0
+
+
+def strides(words: list[str]) -> int:
+    args = parse("strides", "What a run learned.", words, RUN | BEST)
+    from diffstride.lab.training import trained_run
+
+    print(trained_run.learned_strides(args.run, args.best))
+    return 0
+
+
+def table(words: list[str]) -> int:
+    text = "the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
+    folders: Arguments = {"run": dict(nargs="+", help=text + "written too")}
+    args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
+    from diffstride.lab.reports.run_table import compare
+    from diffstride.lab.reports.sweep_table import write_tables
+
+    sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
+    for path in sweeps:
+        print(write_tables(path))
+    if runs := [path for path in args.run if path not in sweeps]:
+        print(compare(runs))
+    return 0
+
+
+def sweep(words: list[str]) -> int:
+    from diffstride.lab.sweeps import engines
+    from diffstride.lab.sweeps import sweep as commands
+    from diffstride.lab.training.recipes import rate_of_earlier_version
+
+    parser = ArgumentParser(
+        "diffstride sweep",
+        usage="diffstride sweep TABLE [options]",
+        description=commands.DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("table", metavar="TABLE", help="one of the above, or a TOML file")
+    add("--seeds", type=int, metavar="N", help="how many runs a cell has: 3, or those of the file")
+    add("--scale", choices=("small", "paper"), default="small", help="small unless given")
+    add("--out", help="the folder of the sweep: runs/TABLE-SCALE")
+    add("--jobs", type=int, metavar="N", help="runs at a time: one a core, or one a GPU")
+    add("--gpus", type=float, metavar="PART", help="of a GPU for each run: 1; 0.25 for four on one")
+    add("--engine", choices=("local", "ray"), default="local", help="local unless given")
+    add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
+    add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
+    dry_run = "say which runs there are, how far, and what all take"
+    add("--dry_run", action="store_true", help=dry_run)
+    args, run_options = parser.parse_known_args(words)
+    plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
+    rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
+    if message := next(filter(None, rates), None):
+        print(f"diffstride: {message}", file=sys.stderr)
+    out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
+    if args.dry_run:
+        for name, state in commands.states(plan, out).items():
+            print(f"{name}  {state}")
+        from diffstride.lab.sweeps.forecast import forecast_line
+
+        print(forecast_line(plan))
+        return 0
+    options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
+    interruption.raise_from_now_on()
+    try:
+        failed = commands.run_sweep(plan, out, options)
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same command goes on where it was", file=sys.stderr)
+        return 1
+    table([out])
+    for name, error in failed.items():
+        print(f"{name} failed: {error} ({Path(out) / 'logs' / name}.log)", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def report(words: list[str]) -> int:
+    arguments: Arguments = {
+        "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
+        "-o": dict(
+            dest="path", metavar="FILE", help="report.html in the first folder unless given"
+        ),
+    }
+    description = "One HTML page of runs and sweeps, with all it needs in it."
+    args = parse("report", description, words, arguments)
+    from diffstride.lab.reports import page
+
+    print(f"wrote {page.write(args.folder, args.path)}")
+    return 0
+
+
+def export(words: list[str]) -> int:
+    text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
+    text += "suffix; RUN/model.onnx unless given"
+    path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
+    description = "A run's network for use elsewhere, with its classes and preprocessing."
+    args = parse("export", description, words, RUN | path | BEST)
+    from diffstride.lab.inference import export as commands
+
+    for line in commands.export_run(args.run, args.path, args.best):
+        print(line)
+    return 0
+
+
+def predict(words: list[str]) -> int:
+    resize = "scale images of another size, and take their middle"
+    arguments: Arguments = {
+        "model": dict(help="a run's folder, or a file or folder that `diffstride export` wrote"),
+        "files": dict(nargs="+", help="images or audio files"),
+        "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
+        "--resize": dict(action="store_true", help=resize),
+        "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
+    }
+    args = parse("predict", "Classify images or recordings.", words, arguments)
+    from diffstride.lab.inference import predict as commands
+
+    predictions, errors = commands.predict_files(
+        args.model, args.files, top=args.top, resize=args.resize, best=args.best
+    )
+    if predictions:
+        print(commands.table(predictions))
+    for error in errors:
+        print(f"diffstride: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _conclude(folder: Path) -> None:
+    """Print what a run ends with: accuracy, strides, and where it is."""
+    from diffstride.lab.reports import page, stride_figure
+    from diffstride.lab.training import trained_run
+
+    for text in trained_run.summary(folder):
+        print(text)
+    figure = stride_figure.draw_run(folder)
+    print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    function.__name__: function
+    for function in (train, resume, evaluate, strides, table, sweep, report, export, predict)
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""One picture: from the bytes of a file to pixels, upright, opaque and of the right size."""
+
+import io
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from diffstride.lab.data.labelled_files import DataError
+
+MOST_PIXELS = 180_000_000
+"""The most pixels of a picture: more than any camera has, and few enough to be decoded."""
+LONGEST_SIDE = 65_535
+"""The longest side that JPEG can hold."""
+ORIENTATION = 0x0112
+"""The entry of EXIF that says which way the camera was held."""
+
+_LOCK = threading.Lock()
+
+
+def open_picture(name: str, data: bytes) -> Any:
+    """Return a picture, grey or coloured, upright, with white behind what is transparent.
+
+    Raises:
+        DataError: if it can't be read, or is too large.
+    """
+    try:
+        # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
+        # long. Here it reads the header only, whatever the size.
+        with _LOCK:
+            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                picture: Any = Image.open(io.BytesIO(data))
+            finally:
+                Image.MAX_IMAGE_PIXELS = usual
+        width, height = picture.size
+        if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
+            raise ValueError(
+                f"it has {height:,}×{width:,} pixels, and {LONGEST_SIDE:,} along a side and "
+                f"{MOST_PIXELS:,} in all are the most"
+            )
+        if picture.mode == "F":
+            raise ValueError("its pixels are fractions, of a range that it does not say")
+        if _is_turned(picture):
+            picture = ImageOps.exif_transpose(picture)
+        return _opaque(picture)
+    except Exception as error:
+        reason: Any = error
+        if not data:
+            reason = "there is no such file, or it is empty"
+        elif isinstance(error, UnidentifiedImageError):  # it would say where in memory it is
+            reason = "its format is not known"
+        raise DataError(f"{name} can't be read as an image ({reason})") from error
+
+
+def _is_turned(picture: Any) -> bool:
+    try:
+        return bool(picture.getexif().get(ORIENTATION, 1) != 1)
+    except Exception:  # damaged, which the pixels need not be
+        return False
+
+
+def _opaque(picture: Any) -> Any:
+    """Return a picture with 8 bits for grey or for red, green and blue, on white."""
+    if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
+        values = np.asarray(picture)
+        grey = (values // 256).clip(0, 255).astype(np.uint8)
+        if "transparency" in picture.info:  # the one value that stands for nothing
+            grey = np.where(values == picture.info["transparency"], np.uint8(255), grey)
+        return Image.fromarray(grey)
+    mode = "L" if picture.mode in ("1", "L") else "RGB"
+    if picture.has_transparency_data:
+        seen = picture.convert("LA") if picture.mode == "La" else picture
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, seen.convert("RGBA"))
+    return picture.convert(mode)
+
+
+def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
+    """Scale a picture as :func:`covering` says, and return its middle, of this height and width."""
+    height, width = size
+    scaled = covering(name, picture.size, size, margin)
+    left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
+    return scale(picture, scaled).crop((left, top, left + width, top + height))
+
+
+def covering(
+    name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
+) -> tuple[int, int]:
+    """Return the width and height at which a picture covers ``margin`` times a height and width.
+
+    ``picture_size`` is its width and height now. A picture that is so long and narrow that it would
+    be too large then is a DataError.
+    """
+    (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
+    factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
+    width = max(wanted_width, round(old_width * factor))
+    height = max(wanted_height, round(old_height * factor))
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"{name} has {old_height:,}×{old_width:,} pixels, and would have {height:,}×{width:,} "
+            f"to cover {wanted_height:,}×{wanted_width:,}; {MOST_PIXELS:,} in all are the most"
+        )
+    return width, height
+
+
+def scale(picture: Any, size: tuple[int, int], box: tuple[float, ...] | None = None) -> Any:
+    """Return a picture, or a box of it, at another width and height."""
+    return picture.resize(size, Image.Resampling.BICUBIC, box=box)
+
+
+def to_pixels(picture: Any) -> Tensor:
+    """Return the pixels (channels, height, width) of a picture as bytes."""
+    pixels = torch.from_numpy(np.array(picture))
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)

@@ -1,0 +1,200 @@
+"""Labelled images as tensors: all in memory, or each decoded when it is needed."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from diffstride.lab.data.decoding import decode_all, unreadable
+from diffstride.lab.data.image_decoding import covering, middle, open_picture, scale, to_pixels
+from diffstride.lab.data.labelled_files import IMAGE, DataError, LabelledFiles
+from diffstride.lab.data.opening import open_files
+
+MARGIN = 8 / 7
+"""After training on random parts, images are scaled to cover this much more than their size before
+the middle is cut out: 224 pixels of 256."""
+
+
+class DecodedImages:
+    """Images (N, channels, height, width) in memory as bytes, and the class of each."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+        self.size = tuple(images.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return the chosen images."""
+        return self.images[chosen]
+
+
+class EncodedImages:
+    """Images that stay files, for sets that memory can't hold and random parts of the originals.
+
+    They are coloured whatever the files are: a file that is not open yet can't be known to be grey.
+    """
+
+    def __init__(self, files: LabelledFiles, side: int) -> None:
+        self.files, self.labels = files, files.labels
+        self.side, self.size = side, (3, side, side)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, chosen: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Decode images on all cores: the middle of each, or with a generator a random part."""
+        if not len(chosen):  # a process may have no part in the last batch
+            return torch.empty(0, *self.size, dtype=torch.uint8)
+        draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
+        square = self.side, self.side
+
+        def decode(i: int, file: tuple[str, bytes]) -> Tensor:
+            try:
+                picture = self.open(*file).convert("RGB")
+            except DataError as error:
+                raise unreadable(error, IMAGE) from error
+            if draws is None:
+                return to_pixels(middle(file[0], picture, square, MARGIN))
+            box = random_part(picture.width, picture.height, draws[i])
+            return to_pixels(scale(picture, square, box))
+
+        files = self.files.read(chosen.tolist())
+        return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
+
+    def open(self, name: str, data: bytes) -> Any:
+        """Return a picture, or raise a DataError if it can't be read, or scaled to this size."""
+        picture = open_picture(name, data)
+        covering(name, picture.size, (self.side, self.side), MARGIN)
+        return picture
+
+    def readable(self, skipped: list[str]) -> "EncodedImages":
+        """Return the images that can be read; the names of others are added to ``skipped``."""
+
+        def check(name: str, data: bytes) -> None:  # returns no picture: many would be held at once
+            self.open(name, data)
+
+        kept = [i for i, *_ in decode_all(self.files, check, IMAGE, "checking", skipped)]
+        return EncodedImages(self.files.select(kept), self.side)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(os.cpu_count())
+
+
+ImageSplit: TypeAlias = DecodedImages | EncodedImages
+
+
+def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
+    """Return the sides of a random part of an image (Szegedy et al., 2015).
+
+    Each row of ``draws``, four numbers from 0 to 1, is a part: its area, from 8 % to 100 % of the
+    image, its shape, from 3:4 to 4:3, and its place. The first that fits is taken, or else all.
+    """
+    for area, shape, x, y in draws.tolist():
+        area = (0.08 + 0.92 * area) * width * height
+        ratio = (4 / 3) ** (2 * shape - 1)
+        wide, tall = (area * ratio) ** 0.5, (area / ratio) ** 0.5
+        if wide <= width and tall <= height:
+            left, top = x * (width - wide), y * (height - tall)
+            return left, top, left + wide, top + tall
+    return 0.0, 0.0, float(width), float(height)
+
+
+class ImageDataset(NamedTuple):
+    train: ImageSplit
+    test: ImageSplit
+    classes: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+    """The names of images that could not be read and were left out."""
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """The channels, height and width of an image."""
+        return self.train.size
+
+
+def load(
+    path: str,
+    *,
+    label: str | None = None,
+    image_size: int | None = None,
+    limit: int | None = None,
+    skip_corrupt: bool = False,
+    encoded: bool = False,
+    classes: Sequence[str] | None = None,
+) -> ImageDataset:
+    """Open a training and a test set of images, and read them into memory unless ``encoded``.
+
+    Args:
+        path, label, limit, classes: as in :func:`open_files`.
+        image_size: the side all images are brought to, without changing their proportions: the
+            shorter side is scaled to it and the middle is cut out.
+        skip_corrupt: leave out images that can't be read, and say which; all are tried first.
+        encoded: decode images when they are needed (:class:`EncodedImages`).
+
+    Raises:
+        DataError: for an image that can't be read (which one), sizes that differ, and what
+            :func:`open_files` raises it for.
+    """
+    files = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
+    skipped: list[str] = []
+    if encoded:
+        if image_size is None:
+            raise DataError("random parts need a size to be brought to: give --data.image_size")
+        splits = [EncodedImages(split, image_size) for split in (files.train, files.test)]
+        if skip_corrupt:
+            splits = [split.readable(skipped) for split in splits]
+        return ImageDataset(splits[0], splits[1], files.classes, tuple(skipped))
+    train, test = (
+        read_images(split, image_size, skipped if skip_corrupt else None)
+        for split in (files.train, files.test)
+    )
+    if train.size[1:] != test.size[1:]:
+        raise DataError(
+            f"{path}: training images are {_shape(train.images)} and test images "
+            f"{_shape(test.images)}: bring them to one size with --data.image_size"
+        )
+    channels = max(train.size[0], test.size[0])
+    train, test = (
+        DecodedImages(split.images.expand(-1, channels, -1, -1), split.labels)
+        for split in (train, test)
+    )
+    return ImageDataset(train, test, files.classes, tuple(skipped))
+
+
+def read_images(
+    files: LabelledFiles, side: int | None = None, skipped: list[str] | None = None
+) -> DecodedImages:
+    """Decode images into memory; with ``side``, the middle of each at this size.
+
+    Images that can't be read are errors, or their names are added to ``skipped``. Images of
+    different sizes are errors.
+    """
+
+    def decode(name: str, data: bytes) -> Tensor:
+        picture = open_picture(name, data)
+        return to_pixels(picture if side is None else middle(name, picture, (side, side)))
+
+    decoded = []
+    for i, name, pixels in decode_all(files, decode, IMAGE, "reading", skipped):
+        decoded.append((i, name, pixels))
+        _, first_name, first = decoded[0]
+        if pixels.shape[1:] != first.shape[1:]:
+            raise DataError(
+                f"images differ in size, {first_name} is {_shape(first)} and {name} "
+                f"{_shape(pixels)}: bring them to one with --data.image_size"
+            )
+    kept, _, images = zip(*decoded, strict=True)
+    channels = max(map(len, images))  # grey ones among coloured ones become coloured
+    stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
+    return DecodedImages(stacked, files.labels[list(kept)])
+
+
+def _shape(images: Tensor) -> str:
+    return "×".join(map(str, images.shape[-2:]))

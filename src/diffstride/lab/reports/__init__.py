@@ -1,0 +1,1 @@
+"""Pages, figures and tables of runs, made from the files in their folders alone."""

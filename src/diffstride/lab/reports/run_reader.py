@@ -1,0 +1,243 @@
+"""The one reader of a run's folder, whether the run has ended, is half way, or has lost files."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diffstride.lab.reports.settings import read_settings
+from diffstride.lab.reports.window_plots import Array
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows
+from diffstride.lab.runs.facts import read_facts
+
+CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
+"""Units of the frequencies along the axes of spectrograms."""
+MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class StrideHistory:
+    """The stride of a layer along one axis after each epoch: the points are epochs and strides.
+
+    The sizes are those of the layer's input and output in the end; 0 where the file has none.
+    """
+
+    layer: str
+    axis: int
+    points: list[tuple[int, float]]
+    sizes: tuple[int, int]
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What the files in the folder of a run say.
+
+    Metrics and times have a row for each epoch, without values that are no finite numbers. Strides
+    are in the order of the network. Of strides that are not learned, only the plan of a sweep has
+    the penalty J.
+    """
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    downsampling: str
+    smoothness: float
+    convention: str
+    planned_epochs: int
+    data_facts: dict[str, Any]
+    environment: dict[str, Any]
+    metrics: list[dict[str, float]]
+    times: list[dict[str, float]]
+    strides: list[StrideHistory]
+    fixed_penalty: float | None = None
+
+    @property
+    def method(self) -> str:
+        """The downsampling, and what keeps its strides from shrinking."""
+        budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
+        limits = f", {budget:.4g} MMACs at most" if budget else ""
+        return self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
+
+    @property
+    def beginning(self) -> str:
+        """A label of the strides in the config, or of the network's if the config has none."""
+        strides = self.config["model"].get("strides")
+        return f"({', '.join(f'{s:g}' for s in strides)})" if strides else "as the network has them"
+
+    def offset(self, axis: int) -> float:
+        """By how many frequencies the window of an axis is wider."""
+        return float(self.convention == "paper" and axis == len(self.axes) - 1)
+
+    @property
+    def epochs(self) -> int:
+        return int(self.last("epoch") or 0)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.metrics) and self.epochs >= self.planned_epochs
+
+    def last(self, column: str) -> float | None:
+        """A metric after the last epoch."""
+        return self.metrics[-1].get(column) if self.metrics else None
+
+    def curve(self, column: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        """The epochs that have a metric, each with its value times ``scale``."""
+        return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
+
+    @property
+    def task_accuracies(self) -> dict[str, float]:
+        """Of a network for several tasks: the test accuracy of each after the last epoch."""
+        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
+        return {name.removeprefix(start): last[name] for name in last if name.startswith(start)}
+
+    @property
+    def penalty(self) -> float | None:
+        """The regulariser J; None where nobody knows it."""
+        return self.fixed_penalty or self.last("stride_penalty") or None
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The time of a step in the last epoch, that is with the strides of the end."""
+        steps = [0.0, *(row["step"] for row in self.times)]
+        taken = steps[-1] - steps[-2] if self.times else 0.0
+        return self.times[-1]["seconds"] / taken if taken > 0 else None
+
+    @property
+    def minutes(self) -> float:
+        return sum(row["seconds"] for row in self.times) / 60
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the data's axes."""
+        if names := self.data_facts.get("axes"):
+            return tuple(map(str, names))
+        count = max((stride.axis for stride in self.strides), default=1) + 1
+        return ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
+
+    @cached_property
+    def layers(self) -> dict[str, list[StrideHistory]]:
+        """The learnable strides of each layer, in the order of the network."""
+        layers: dict[str, list[StrideHistory]] = {}
+        for stride in self.strides:
+            layers.setdefault(stride.layer, []).append(stride)
+        return layers
+
+    @property
+    def first_layer(self) -> list[StrideHistory]:
+        """The learnable strides of the first layer, if there is one."""
+        return next(iter(self.layers.values()), [])
+
+    @property
+    def sizes_known(self) -> bool:
+        """Whether there are learnable strides, and the sizes of all of them are known."""
+        return bool(self.strides) and all(min(stride.sizes) > 0 for stride in self.strides)
+
+    @property
+    def striding_factor(self) -> float:
+        """The global striding factor: the product of all learnable strides of all axes."""
+        return math.prod(stride.last for stride in self.strides)
+
+    def cutoff(self, stride: StrideHistory) -> float:
+        """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
+        facts, axis = self.data_facts, stride.axis
+        if "sampling_rate" not in facts:
+            raise DamagedFile(f"{self.folder / 'data.json'} must have the sampling_rate of sound")
+        remaining = stride.sizes[0] / facts["size"][1 + axis]  # after the layers before it
+        return float(remaining * facts["sampling_rate"][axis] / (2 * stride.last))
+
+    @cached_property
+    def examples(self) -> list[tuple[str, Array]]:
+        """Real inputs, if any were kept: labels, and grey images of values from 0 to 255."""
+        path = self.folder / "examples.json"
+        document = _mapping(path, "images")
+        try:
+            images = [
+                (str(image["label"]), np.array(image["pixels"], dtype=np.float64))
+                for image in document.get("images", ())
+            ]
+            if any(image.ndim != 2 or image.size == 0 for _, image in images):
+                raise ValueError("an image has no rows of pixels")
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
+            raise ValueError(
+                f"{path} must have images, each with a label and rows of pixels that are all of "
+                f"one length: {error!r}"
+            ) from error
+        return images[:MOST_EXAMPLES]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read the record of a run, however far the run has come.
+
+    Raises an OSError if its config can't be read, and DamagedFile if a file is damaged.
+    """
+    path = folder / "config.yaml"
+    config, data = read_settings(path), folder / "data.json"
+    model, facts = config["model"], read_facts(data) if data.is_file() else {}
+    return RunRecord(
+        folder,
+        folder.resolve().name,
+        config,
+        downsampling=model["downsampling"],
+        smoothness=float(model.get("smoothness", 4.0)),
+        convention=str(model.get("convention", "paper")),
+        planned_epochs=config["trainer"].get("epochs", 0),
+        data_facts=facts,
+        environment=_mapping(folder / "environment.json"),
+        metrics=_numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
+        times=_numbers(folder / "times.csv", "step", "seconds"),
+        strides=_strides(folder / "strides.csv", facts),
+    )
+
+
+def _mapping(path: Path, *names: str) -> dict[str, Any]:
+    return read_json(path, *names) if path.is_file() else {}
+
+
+def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
+    rows = read_rows(path, *columns) if path.is_file() else []
+    return [
+        {name: float(cell) for name, cell in row.items() if cell and math.isfinite(float(cell))}
+        for row in rows
+    ]
+
+
+def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
+    columns = ["epoch", "layer", "axis", "stride"]
+    if "axes" in facts:
+        columns.append("input_size")  # of which the cut-off is made
+    rows = read_rows(path, *columns, may_be_empty=True) if path.is_file() else []
+    _check_axes(path, rows, facts)
+    histories: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        histories.setdefault((row["layer"], row["axis"]), []).append(row)
+    return [
+        StrideHistory(
+            layer,
+            int(axis),
+            [(int(row["epoch"]), float(row["stride"])) for row in rows],
+            (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
+        )
+        for (layer, axis), rows in histories.items()
+    ]
+
+
+def _check_axes(path: Path, rows: list[dict[str, str]], facts: dict[str, Any]) -> None:
+    """Raise a DamagedFile if a layer has other axes than the data, or not all of them."""
+    axes_of: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        axes_of.setdefault((row["layer"], row["epoch"]), []).append(int(row["axis"]))
+    highest = max((axis for axes in axes_of.values() for axis in axes), default=0)
+    expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
+    for (layer, epoch), axes in axes_of.items():
+        if sorted(axes) != expected:
+            raise DamagedFile(
+                f"{path} must have each of the axes {expected} of {layer} once in epoch {epoch}, "
+                f"got {axes}"
+            )

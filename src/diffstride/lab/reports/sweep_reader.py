@@ -1,0 +1,190 @@
+"""The one reader of a sweep's folder: what was planned, and what its runs have come to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffstride.lab.reports.formats import Figures, mean, mean_sd
+from diffstride.lab.reports.run_reader import RunRecord, read_run
+from diffstride.lab.runs.documents import DamagedFile, read_json
+
+MEAN = "Mean accuracy"
+"""The row of means over all rows."""
+
+
+class Metric(NamedTuple):
+    """An accuracy: its title, its column in metrics.csv, and where the plan has the paper's."""
+
+    title: str
+    column: str
+    paper: str
+
+
+ACCURACY = [Metric("", "test_accuracy", "paper")]
+TOP_1_AND_5 = [
+    Metric("Top-1", "test_accuracy", "paper"),
+    Metric("Top-5", "test_top5", "paper_top5"),
+]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the finished runs of one row and column say, beside the paper; accuracies in percent.
+
+    There are ``count`` accuracies, and will be as many as ``planned``. The seconds are those of a
+    step in the last epoch, including a share of its evaluation.
+    """
+
+    here: Figures
+    paper: Figures
+    count: int = 0
+    planned: int = 0
+    mmacs: float | None = None
+    seconds_per_step: float | None = None
+    penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The plan of a sweep, the runs that have begun, by name, and what was measured without runs.
+
+    In the plan, ``rows`` are settings and ``columns`` are methods, and ``runs`` has an entry for
+    each run, with its name, row and column. Only the sweep of costs is ``measured``: it has values
+    by row and column, and conditions.
+    """
+
+    plan: dict[str, Any]
+    runs: dict[str, RunRecord]
+    measured: dict[str, Any]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.plan["columns"])
+
+    @property
+    def settings(self) -> list[str]:
+        """The rows without that of means."""
+        return [row for row in self.plan["rows"] if row != MEAN]
+
+    @property
+    def rows(self) -> list[str]:
+        """The settings, and their mean where it has a meaning."""
+        several = len(self.settings) > 1 and not self.regularised and not self.measured
+        return [*self.settings, MEAN] if several else self.settings
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all planned runs."""
+        return list(dict.fromkeys(entry["name"] for entry in self.plan["runs"]))
+
+    @property
+    def regularised(self) -> bool:
+        """Whether rows differ in what strides cost, so that a mean over them says nothing."""
+        return any("penalty" in entry for entry in self.plan["runs"])
+
+    @property
+    def comparable(self) -> bool:
+        """Whether rows are beginnings of the same thing: not tasks, nor weights of a penalty."""
+        return not self.regularised and not any("tasks" in entry for entry in self.plan["runs"])
+
+    @property
+    def metrics(self) -> list[Metric]:
+        return TOP_1_AND_5 if "paper_top5" in self.plan else ACCURACY
+
+    def title(self, column: str) -> str:
+        """The name of a method for readers."""
+        return str(self.plan.get("column_titles", {}).get(column, column))
+
+    def begun(self) -> Iterator[tuple[dict[str, Any], RunRecord]]:
+        """The entries of the plan whose runs have begun, each with its run."""
+        for entry in self.plan["runs"]:
+            if entry["name"] in self.runs:
+                yield entry, self.runs[entry["name"]]
+
+    def cells(self, row: str, metric: Metric) -> list[Cell]:
+        """The cells of a row, or of all rows together for the row of means."""
+        return [self.cell(row, column, metric) for column in self.columns]
+
+    def cell(self, row: str, column: str, metric: Metric) -> Cell:
+        """One of these cells; of costs that were measured, relative to the first column."""
+        paper = self.plan.get(metric.paper, {}).get(row, {}).get(column, ())
+        if self.measured:
+            costs = self.measured["values"][row]
+            return Cell((costs[column] / costs[self.columns[0]],), paper)
+        accuracies: list[float] = []
+        runs: dict[str, RunRecord] = {}
+        planned = 0
+        for entry in self.plan["runs"]:
+            if entry["column"] != column:
+                continue
+            # A network for several tasks has a row for each of them.
+            places = entry.get("tasks", {entry["row"]: metric.column})
+            names = [name for place, name in places.items() if row in (place, MEAN)]
+            planned += len(names)
+            run = self.runs.get(entry["name"])
+            if run is not None and run.finished:
+                known = [value for name in names if (value := run.last(name)) is not None]
+                accuracies += [100 * value for value in known]
+                runs |= {entry["name"]: run} if known else {}
+        return Cell(
+            mean_sd(accuracies),
+            paper,
+            len(accuracies),
+            planned,
+            mean(run.last("mmacs") for run in runs.values()),
+            mean(run.seconds_per_step for run in runs.values()),
+            mean(run.penalty for run in runs.values()),
+        )
+
+    def spread(self, column: str, metric: Metric) -> tuple[float | None, float | None]:
+        """Max − min of a method's means over settings, here and in the paper.
+
+        None where a setting has no finished run, or where it would mean nothing.
+        """
+        cells = [self.cell(row, column, metric) for row in self.settings]
+
+        def width(figures: list[Figures]) -> float | None:
+            means = [pair[0] for pair in figures if pair]
+            complete = self.comparable and len(means) == len(cells) > 1
+            return max(means) - min(means) if complete else None
+
+        return width([cell.here for cell in cells]), width([cell.paper for cell in cells])
+
+    def digits(self, metric: Metric) -> int:
+        """As many digits after the point as the paper has."""
+        rows = self.plan.get(metric.paper, {}).values()
+        figures = [value for row in rows for pair in row.values() for value in pair]
+        return 2 if any(round(value, 1) != value for value in figures) else 1
+
+    def missing(self) -> list[str]:
+        """The names of the runs that have not finished, with how far they are."""
+        runs = [(name, self.runs.get(name)) for name in self.names]
+        return [
+            f"{name} ({run.epochs} of {run.planned_epochs} epochs)" if run else name
+            for name, run in runs
+            if run is None or not run.finished
+        ]
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """Read a sweep and its runs, however far they are; if it is none, or damaged: ValueError."""
+    path, measured = folder / "sweep.json", folder / "measured.json"
+    try:
+        plan = read_json(path, "table", "title", "scale", "seeds", "rows", "columns", "runs")
+    except OSError as error:
+        raise ValueError(f"{folder} has no sweep.json that can be read: {error}") from error
+    for name in ("seeds", "rows", "columns", "runs"):
+        if not isinstance(plan[name], list):
+            raise DamagedFile(f"{path}: {name} must be a list, got {plan[name]!r}")
+    for entry in plan["runs"]:
+        if not isinstance(entry, dict) or not {"name", "row", "column"} <= set(entry):
+            raise DamagedFile(f"{path}: a run has no name, no row or no column")
+    entries = {entry["name"]: entry for entry in plan["runs"]}
+    runs = {
+        name: replace(read_run(folder / name), fixed_penalty=entry.get("penalty"))
+        for name, entry in entries.items()
+        if (folder / name / "config.yaml").is_file()
+    }
+    values = read_json(measured, "values", "conditions") if measured.is_file() else {}
+    return Sweep(plan, runs, values)

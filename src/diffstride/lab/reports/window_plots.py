@@ -1,0 +1,73 @@
+"""The operator of a layer in numpy, for pictures: what it keeps of an axis, and what it drops.
+
+Sizes and windows are those of the library, whose operator is for tensors: reports do without torch.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffstride.core.sizes import kept_length, lowest_stride
+from diffstride.core.windows import ramp
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+def window(size: int, stride: float, smoothness: float, offset: float, length: int) -> Array:
+    """Return the weights m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
+
+    >>> window(12, 3.0, smoothness=2.0, offset=0.0, length=8)
+    array([1. , 1. , 1. , 0.5, 0. ])
+    """
+    frequency = np.arange(length // 2 + 1, dtype=np.float64)
+    if smoothness == 0:
+        return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
+    stride = min(max(stride, lowest_stride(size, smoothness, offset)), float(size))
+    weights: Array = ramp(frequency, size / (2 * stride) + offset, smoothness, np)
+    return weights
+
+
+def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
+    """The lowest ``kept`` frequencies of an axis, weighted, on as many samples; the mean stays.
+
+    >>> resample(np.array([1.0, 1.0, 1.0, 1.0]), 0, 2, np.ones(2))
+    array([1., 1.])
+    """
+    x = np.moveaxis(x, axis, -1)
+    spectrum = np.fft.rfft(x)[..., : kept // 2 + 1] * weights[: kept // 2 + 1]
+    if kept % 2 == 0 and kept < x.shape[-1]:
+        spectrum[..., -1] = spectrum[..., -1].real  # the sine of M/2 is 0 on M points
+    samples: Array = np.fft.irfft(spectrum, n=kept) * (kept / x.shape[-1])
+    return np.moveaxis(samples, -1, axis)
+
+
+def downsample(image: Array, axis: int, stride: float, smoothness: float, offset: float) -> Array:
+    """What a layer makes of an image along an axis; the mean stays."""
+    size = image.shape[axis]
+    kept = kept_length(size, stride, smoothness)
+    return resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
+
+
+def fit(image: Array, sizes: Sequence[int]) -> Array:
+    """An image brought down to ``sizes`` by keeping its low frequencies alone."""
+    for axis, size in enumerate(sizes):
+        kept = min(size, image.shape[axis])
+        image = resample(image, axis, kept, np.ones(kept // 2 + 1))
+    return image
+
+
+def spectrum(images: Sequence[Any], axis: int) -> Array:
+    """The strength of each frequency along an axis in the mean over images, in dB below the peak.
+
+    The mean of an image is no detail that could be lost, and is left out of the peak.
+    """
+    strengths = []
+    for image in images:
+        amplitude = np.abs(np.fft.rfft(np.asarray(image, dtype=np.float64), axis=axis))
+        strengths.append(np.sqrt(np.mean(amplitude**2, axis=1 - axis)))
+    mean = np.mean(strengths, axis=0)
+    peak = mean[1:].max(initial=0.0) or 1.0
+    decibels: Array = 20 * np.log10(np.maximum(mean / peak, 1e-6))
+    return decibels

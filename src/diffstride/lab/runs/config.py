@@ -1,0 +1,215 @@
+"""The settings of a run. The text under a field is its help on the command line.
+
+Nothing heavy is imported here, so that help comes at once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import tyro
+
+T = TypeVar("T")
+
+
+def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
+    """Return a field with a default and limits, which :meth:`Config.check` enforces."""
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+ModelName: TypeAlias = Literal[
+    "resnet18", "preact_resnet18", "preact_resnet56", "densenet121", "efficientnet_b0", "audio_cnn"
+]
+Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network."""
+
+    name: ModelName = "resnet18"
+    """Which network."""
+    downsampling: Kind = "diffstride"
+    """What every site downsamples with."""
+    strides: tuple[float, ...] | None = None
+    """One for each site, or for each site and axis; where they are learned, the initial ones."""
+    smoothness: float = limited(4.0, least=0)
+    """R: over how many frequencies the window of a learnable stride falls."""
+    convention: Literal["paper", "symmetric"] = "paper"
+    """Whether the window of the last axis is one frequency wider, as in the paper. Learnable
+    strides need smoothness 2 or more with "paper", 1 or more with "symmetric"."""
+    shared_stride: bool = False
+    """Whether a site learns one stride for all axes instead of one each."""
+    width: float = 1.0
+    """Multiplies all channels."""
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    """Whether the network begins at full size or as for large images."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The data, and what is done to them in training."""
+
+    kind: Literal["images", "audio"] = "images"
+    """What is classified."""
+    path: str | None = None
+    """A folder of parquet files or of files by class, or the name of a dataset to download.
+    Without one, images are handwritten digits that need no network."""
+    label: str | None = None
+    """The column of labels, where there are several."""
+    layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
+    """For audio: the dataset whose official folders are in path; recognised unless given."""
+    task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """For audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
+    cache: str = "~/.cache/diffstride"
+    """For audio: the folder in which decoded recordings are kept."""
+    # Larger batches, images or shifts would fill the memory of any machine before the first step.
+    batch_size: int = limited(256, least=1, most=2**16)
+    """Examples in a step, over all processes and tasks."""
+    image_size: int | None = limited(None, least=1, most=2**13)
+    """The side to which images are scaled; they stay as they are unless given."""
+    crop_padding: int = limited(0, least=0, most=2**10)
+    """The most pixels by which an image is shifted at random."""
+    flip: bool = False
+    """Whether images are mirrored at random."""
+    inception_crop: bool = False
+    """Whether a random part, 8 % to 100 %, of each image is scaled to image_size.
+    Images are then decoded anew every time instead of held in memory, in colour."""
+    mixup: float = limited(0.0, least=0)
+    """The parameter of mixup, its alpha; 0 for none."""
+    limit: int | None = limited(None, least=1)
+    """The most training examples that are used; all unless given."""
+    skip_corrupt: bool = False
+    """Whether files that can't be read are left out and counted, instead of an error.
+    With inception_crop, all images are tried before training."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """How the weights and strides are trained."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Which optimiser."""
+    lr: float = limited(0.1, least=0)
+    """The learning rate."""
+    momentum: float = limited(0.9, least=0)
+    """The momentum of SGD."""
+    weight_decay: float = limited(5e-3, least=0)
+    """The decay of weights; strides, biases and normalisations have none."""
+    stride_lr: float | None = limited(None, least=0)
+    """The learning rate of strides; lr unless given. Short runs need more than that."""
+    schedule: Literal["steps", "onecycle", "constant"] = "steps"
+    """How the learning rate changes."""
+    milestones: tuple[float, ...] = ()
+    """For schedule "steps": when the rate becomes a tenth, as parts of the run: 0.5 is half way."""
+    warmup_steps: int = limited(0, least=0)
+    """For schedule "steps": for so many steps at first, the rate is a tenth."""
+    label_smoothing: float = limited(0.0, least=0, most=1)
+    """How much of the target is spread over all classes."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """How long, and on what."""
+
+    epochs: int = limited(400, least=1)
+    """Passes over the training data."""
+    steps: int | None = limited(None, least=1)
+    """For audio: the batches of an epoch; as many as there are data for unless given."""
+    accelerator: str = "auto"
+    """As for Lightning: "cpu", "gpu", "mps" or "auto"."""
+    devices: int = limited(1, least=1)
+    """How many devices, or processes on a CPU."""
+    num_nodes: int = limited(1, least=1)
+    """How many machines."""
+    strategy: str = "auto"
+    """As for Lightning: "ddp", "fsdp" or "auto"."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """The precision of activations; strides and spectra stay at full precision."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    stride_penalty: float = limited(0.0, least=0)
+    """The weight λ of the paper's regulariser on strides."""
+    macs_budget: float | None = None
+    """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
+    it does not cost more."""
+    seed: int = limited(0, least=0, most=2**32 - 1)
+    """The seed of weights, batches and augmentation."""
+    name: str | None = None
+    """The folder of the run in out; recipe, downsampling and seed unless given."""
+    out: str = "runs"
+    """The folder in which the folder of the run is."""
+
+    def check(self) -> None:
+        """Raise a ValueError unless every number makes sense; the message names the option."""
+        for option, number, limits in _numbers(self):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"--{option} must be a finite number, got {number}")
+            if number < limits.get("least", -math.inf):
+                raise ValueError(f"--{option} must be at least {limits['least']}, got {number}")
+            if number > limits.get("most", math.inf):
+                raise ValueError(f"--{option} must be at most {limits['most']:,}, got {number:,}")
+        if self.name is not None:
+            check_name(self.name)
+        if self.macs_budget is not None and self.macs_budget <= 0:
+            raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
+        if not all(0 <= part <= 1 for part in self.optim.milestones):
+            raise ValueError(
+                f"--optim.milestones must be parts of the run from 0 to 1, got "
+                f"{' '.join(map(str, self.optim.milestones))}"
+            )
+        self._check_batches()
+        data = self.data
+        if data.kind == "images" and (data.task or self.trainer.steps):
+            raise ValueError("--data.task and --trainer.steps are for --data.kind audio")
+        image_settings = (data.image_size, data.crop_padding, data.flip, data.inception_crop)
+        if data.kind == "audio" and (any(image_settings) or data.mixup):
+            raise ValueError(
+                "--data.image_size, crop_padding, flip, inception_crop and mixup are for "
+                "images, and --data.kind is audio"
+            )
+
+    def _check_batches(self) -> None:
+        """Raise a ValueError unless all processes and tasks can share a batch."""
+        batch_size, tasks = self.data.batch_size, len(self.data.task)
+        processes = self.trainer.devices * self.trainer.num_nodes
+        if batch_size % processes:
+            raise ValueError(
+                f"--data.batch_size must be a multiple of the {processes} processes that share "
+                f"it, got {batch_size}"
+            )
+        if tasks * processes > batch_size:
+            raise ValueError(
+                f"--data.batch_size must be at least {tasks * processes}, one example for "
+                f"each of {tasks} tasks and {processes} processes, got {batch_size}"
+            )
+
+
+def check_name(name: str) -> None:
+    """Raise a ValueError unless this can be the name of a run: a folder, directly in ``out``."""
+    if name in ("", ".", "..") or not name.isprintable() or set(name) & set("/\\:"):
+        raise ValueError(
+            f"--name must be the name of one folder, without / or \\ or : and printable, got "
+            f"{name!r}: --out says where that folder is"
+        )
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, Mapping[str, float]]]:
+    """Yield every number of a config, with the name of its option and its limits."""
+    for setting in dataclasses.fields(config):
+        option, value = f"{prefix}{setting.name}", getattr(config, setting.name)
+        if dataclasses.is_dataclass(value):
+            yield from _numbers(value, f"{option}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float):
+                yield option, number, setting.metadata

@@ -1,0 +1,190 @@
+"""The tables of the paper as sweeps: which cells each has, and the settings of their runs."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from diffstride.lab.runs.config import Config
+from diffstride.lab.sweeps import plan
+from diffstride.lab.sweeps.plan import Cell, SweepPlan, dashed, label, with_model
+from diffstride.lab.training import recipes
+
+toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+PAPER: dict[str, Any] = toml.loads(Path(__file__).with_name("paper.toml").read_text("utf-8"))
+TABLES: dict[str, dict[str, Any]] = PAPER["tables"]
+COST_ROWS: list[str] = TABLES["cost"]["rows"]
+MEAN = "Mean accuracy"
+
+
+def plan_table(
+    table: str, scale: str = "small", seeds: int | None = None, words: Sequence[str] = ()
+) -> SweepPlan:
+    """Return the plan of a table of the paper; arguments are those of ``plan_sweep``.
+
+    Raises:
+        ValueError: for an unknown table, or an option that the table itself varies.
+    """
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    plan.check_number(1, seeds or 3, table)
+    if table not in TABLES:
+        raise ValueError(f"no table {table!r}: it is a TOML file or one of {', '.join(TABLES)}")
+    entry = table_entry(table, scale)
+    make_cells, varied = KINDS[entry["kind"]]
+    config = plan.common_config(
+        recipes.RECIPES[entry["recipe"]].config,
+        entry.get("settings", {}) | (PAPER["small"][entry["small"]] if scale == "small" else {}),
+        words,
+        ("model.downsampling", *varied),
+        f"diffstride sweep {table}",
+    )
+    entry = table_entry(table, scale, config)
+    cells = tuple(make_cells(entry, config))
+    columns = (*entry.get("methods", ()), *(cell.column for cell in cells))
+    titles = {name: PAPER["columns"][name] for name in columns}
+    if "average" in titles:
+        titles["budget"] = "DiffStride at the pooling cost"
+    rows = entry.get("rows") or (row for cell in cells for row in (*cell.tasks, cell.row))
+    return SweepPlan(
+        table,
+        entry["title"],
+        tuple(range(seeds or 3)),
+        scale,
+        tuple(dict.fromkeys(rows)),
+        titles,
+        cells,
+        config,
+        entry.get("paper", {}),
+        {name: value for name, value in entry.items() if name.startswith("paper_")},
+        tuple(entry["size"]) if "budget" in titles else None,
+    )
+
+
+def table_entry(table: str, scale: str, config: Config | None = None) -> dict[str, Any]:
+    """Return what paper.toml says about a table at a scale, for images as large as in a config."""
+    entry: dict[str, Any] = TABLES[table] | TABLES[table].get("at", {}).get(scale, {})
+    if config is not None and (side := config.data.image_size):
+        entry["size"] = [entry["size"][0], side, side]
+    return entry
+
+
+def facts(entry: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Return what a network has to fit: the size of an example, and the classes of its task(s).
+
+    A task that the paper has not is taken to have ten. Heads are linear: how many classes there
+    are hardly changes the cost.
+    """
+    classes: Any = range(entry.get("classes", 0))
+    if not classes:
+        names = [task.partition("=")[0] for task in config.data.task]
+        classes = {n: range(PAPER["tasks"].get(n, {"classes": 10})["classes"]) for n in names}
+    return {"classes": classes, "size": entry["size"]}
+
+
+def at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
+    """Return a config that learns strides at the cost of another method with its strides.
+
+    At the paper's R, no stride makes a network as cheap as one with strided convolutions: maps keep
+    2R samples an axis at least. So R is smaller here; and where even that is not enough, as for a
+    network that is strided harder than its learnable form can be, the budget is somewhat more than
+    the least that this can cost.
+    """
+    import torch
+
+    from diffstride.analysis.budget import least_macs
+    from diffstride.analysis.cost import cost
+    from diffstride.lab.training.preparation import build_model
+
+    learned = with_model(config, downsampling="diffstride", **PAPER["budget"]["model"])
+    with torch.device("meta"):
+        fixed = build_model(with_model(config, downsampling=method).model, facts)
+        least = least_macs(build_model(learned.model, facts), facts["size"])
+    macs = max(cost(fixed, facts["size"]).macs, round(PAPER["budget"]["margin"] * least))
+    return replace(learned, macs_budget=macs / 1e6)
+
+
+def _by_method(entry: Mapping[str, Any], config: Config) -> Iterator[tuple[str, Config]]:
+    """Yield a config for each method, and one for strides learned at the first method's cost."""
+    for method in entry["methods"]:
+        yield method, with_model(config, downsampling=method)
+    yield "budget", at_budget(config, entry["methods"][0], facts(entry, config))
+
+
+def _with_strides(config: Config, strides: Iterable[float]) -> Config:
+    return with_model(config, strides=tuple(map(float, strides)))
+
+
+def _with_tasks(config: Config, tasks: Iterable[str]) -> Config:
+    return replace(config, data=replace(config.data, task=tuple(tasks)))
+
+
+def _strides(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
+    """Yield a cell for every setting of strides with every method."""
+    for strides in entry["strides"]:
+        for method, cell_config in _by_method(entry, _with_strides(config, strides)):
+            yield Cell(f"{method}-{dashed(strides)}", label(strides), method, cell_config)
+
+
+def _sound(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
+    """Yield cells for one network for each task with every method, and for one for all tasks."""
+    tasks = {task.partition("=")[0]: task for task in config.data.task}
+    if not tasks or config.data.path is not None:
+        raise ValueError(
+            f"tables of sound need --data.task NAME=PATH or NAME=PATH:LABEL for each task; the "
+            f"paper's are named {', '.join(PAPER['tasks'])}"
+        )
+    titles = {name: PAPER["tasks"].get(name, {"title": name})["title"] for name in tasks}
+    metrics = {title: f"test_accuracy_{name}" for name, title in titles.items()}
+    if entry["kind"] == "shared_stride":
+        different = with_model(config, downsampling="diffstride")
+        yield Cell("shared", MEAN, "shared", with_model(different, shared_stride=True), metrics)
+        yield Cell("different", MEAN, "different", different, metrics)
+        return
+    for name, task in tasks.items():
+        for method, cell_config in _by_method(entry, _with_tasks(config, [task])):
+            yield Cell(f"{method}-{name}", titles[name], method, cell_config)
+    for method, cell_config in _by_method(entry, _with_tasks(config, tasks.values())):
+        yield Cell(f"multi_{method}", MEAN, f"multi_{method}", cell_config, metrics)
+
+
+def _regularisation(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
+    """Yield cells for strides learned with more and more weight on cost, and set by hand."""
+    learned = with_model(_with_strides(config, entry["initial"]), downsampling="diffstride")
+    for weight in entry["lambdas"]:
+        name, row = f"diffstride-lambda{weight:g}", f"λ = {weight:g}"
+        yield Cell(name, row, "diffstride", replace(learned, stride_penalty=weight))
+    for strides in entry["strides"]:
+        fixed = with_model(_with_strides(config, strides), downsampling="strided")
+        cost = penalty(strides, len(entry["initial"]))
+        name, row = f"strided-{dashed(strides)}", label(strides)
+        yield Cell(name, row, "strided", fixed, penalty=cost)
+
+
+CellMaker = Callable[[Mapping[str, Any], Config], Iterable[Cell]]
+KINDS: dict[str, tuple[CellMaker, tuple[str, ...]]] = {
+    "strides": (_strides, ("model.strides", "macs_budget")),
+    "audio": (_sound, ("macs_budget",)),
+    "shared_stride": (_sound, ("model.shared_stride",)),
+    "regularisation": (_regularisation, ("model.strides", "stride_penalty", "macs_budget")),
+    "cost": (lambda entry, config: (), ("macs_budget",)),  # measured, not trained
+}
+"""By the kind of a table, what makes its cells, and the options it varies besides the method."""
+
+
+def penalty(strides: Sequence[float], sites: int) -> float:
+    """Return the paper's regulariser for fixed strides, one for each site or for each axis too.
+
+    >>> penalty([2, 2, 2], 3)
+    0.328125
+    """
+    import torch
+
+    from diffstride.analysis.penalty import stride_penalty
+    from diffstride.layers import DiffStride2d
+
+    axes = torch.tensor(strides, dtype=torch.float64).reshape(sites, -1).expand(-1, 2)
+    return stride_penalty([DiffStride2d(pair, dtype=axes.dtype) for pair in axes.tolist()]).item()

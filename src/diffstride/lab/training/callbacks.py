@@ -1,0 +1,245 @@
+"""What happens around training: strides are followed, metrics written, checkpoints kept."""
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+from torch import nn
+
+from diffstride.analysis.cost import cost
+from diffstride.analysis.penalty import stride_penalty
+from diffstride.files import write
+from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
+from diffstride.lab.runs.run_folder import Run
+from diffstride.layers.resizer import learned_strides
+
+
+class StrideMonitor(Callback):
+    """Logs every stride of a module, and what it makes of the size, at the end of each epoch.
+
+    For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``.
+    Loggers get ``strides/<layer>/<axis>``, ``stride_penalty`` and, if the size of one example is
+    given, the ``mmacs`` of the network.
+
+    Args:
+        input_size: of one example, (channels, *spatial); for sizes and costs.
+        path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out.
+    """
+
+    def __init__(
+        self, input_size: tuple[int, ...] | None = None, path: str | Path | None = None
+    ) -> None:
+        self.input_size = input_size
+        self.path = None if path is None else Path(path)
+        self.rows: list[dict[str, Any]] = []
+        self.totals: dict[str, float] = {}
+        """What was logged last of the network, without its strides."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self.rows:  # the strides before the first step
+            self._log(trainer, pl_module, epoch=0)
+        else:
+            self._write(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._log(trainer, pl_module, epoch=trainer.current_epoch + 1)
+
+    def _log(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
+        network = getattr(module, "model", module)
+        self.totals, sizes = {"stride_penalty": stride_penalty(network).item()}, {}
+        if self.input_size is not None:
+            network_cost = cost(network, self.input_size)
+            self.totals["mmacs"] = network_cost.macs / 1e6
+            for use in reversed(network_cost.layers):  # of a layer used twice, the first time
+                sizes[use.name] = (use.input_size, use.output_size)
+        metrics = dict(self.totals)
+        for name, layer in learned_strides(network).items():
+            for axis, stride in enumerate(layer.strides):
+                metrics[f"strides/{name}/{axis}"] = stride
+                in_and_out = [size[axis] for size in sizes[name]] if name in sizes else ["", ""]
+                cells = (epoch, trainer.global_step, name, axis, stride, *in_and_out)
+                self.rows.append(dict(zip(STRIDE_COLUMNS, cells, strict=True)))
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step)
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        if self.path is not None and trainer.is_global_zero:
+            write_rows(self.path, self.rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = list(state_dict["rows"])
+
+
+class FiniteNumbers(Callback):
+    """Ends a training whose numbers are none any more, before anything of the epoch is written.
+
+    What is kept can be continued. The last step may leave a network that no loss of training tells
+    of: so the loss on test data and all weights are looked at as well.
+    """
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        means = pl_module.means()
+        for name, split in (("train_loss", "loss"), ("test_loss", "loss on test data")):
+            if not math.isfinite(means.get(name, 0.0)):
+                raise diverged(f"the {split} became {means[name]}", trainer)
+        # Processes have running statistics of their own, and all must come to one answer.
+        if not trainer.strategy.reduce_boolean_decision(is_finite(pl_module)):
+            raise diverged("weights or strides became infinite", trainer)
+
+
+class Metrics(Callback):
+    """Writes metrics.csv and times.csv, a row per epoch, and prints a line.
+
+    Args:
+        run: whose files they are.
+        monitor: comes before this one in the list of callbacks, and knows cost and penalty.
+    """
+
+    def __init__(self, run: Run, monitor: StrideMonitor) -> None:
+        self.run = run
+        self.monitor = monitor
+        self.rows: list[dict[str, Any]] = []
+        self.times: list[dict[str, Any]] = []
+        self.began = 0.0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # What the checkpoint knows, for files that are damaged or an epoch ahead of it.
+        if self.rows:
+            self._write(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.began = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        means = pl_module.means()
+        epoch = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rows.append({**epoch, "lr": rate, **means, **self.monitor.totals})
+        # Apart from metrics, which are the same in every run of the same config.
+        self.times.append({**epoch, "seconds": round(time.monotonic() - self.began, 3)})
+        for logger in trainer.loggers:
+            logger.log_metrics(means, step=trainer.global_step)
+        self._write(trainer)
+        if trainer.is_global_zero:
+            line = f"epoch {epoch['epoch']:3}  loss {means['train_loss']:.3f}  "
+            line += f"accuracy {means['test_accuracy']:.2%}{strides_text(pl_module.model)}"
+            try:
+                print(line, flush=True)
+            except BrokenPipeError:  # nobody reads any more: train on
+                sys.stdout = Path(os.devnull).open("w")
+
+    def _write(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero:
+            write_rows(self.run.metrics_file, self.rows)
+            write_rows(self.run.times_file, self.times)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows, "times": self.times}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows, self.times = list(state_dict["rows"]), list(state_dict["times"])
+
+
+class Checkpoints(Callback):
+    """Keeps the last two epochs and the best one; each file is written atomically.
+
+    Args:
+        run: whose checkpoints they are.
+        metrics: comes before this one in the list of callbacks, so that its last row is saved too.
+    """
+
+    def __init__(self, run: Run, metrics: Metrics) -> None:
+        self.run = run
+        self.metrics = metrics
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        accuracies = [row["test_accuracy"] for row in self.metrics.rows]
+        path = self.run.checkpoint_file(trainer.current_epoch + 1)
+        # The best first: who is killed between the two repeats the epoch, and writes both.
+        is_best = accuracies[-1] >= max(accuracies)
+        trainer.save_checkpoint(self.run.best_file if is_best else path)
+        if not trainer.is_global_zero:
+            return
+        if is_best:
+            write(path, self.run.best_file.read_bytes())
+        for old in self.run.checkpoint_files()[2:]:
+            old.unlink()
+
+
+class Progress(Callback):
+    """Shows a bar over all epochs with loss, accuracy and strides, in a terminal only."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.task: Any = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console()
+        if not (trainer.is_global_zero and console.is_terminal):
+            return
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[epoch]} of " + str(trainer.max_epochs)),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=console,
+            transient=True,
+        )
+        total = int(trainer.estimated_stepping_batches)
+        self.task = self.bar.add_task("", total=total, **self._state(trainer), text="")
+        self.bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.bar is None:
+            return
+        means = pl_module.means(everywhere=False)
+        text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
+        text += strides_text(pl_module.model)
+        self.bar.update(self.task, **self._state(trainer), text=text)
+
+    @staticmethod
+    def _state(trainer: Trainer) -> dict[str, int]:
+        return {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        self.on_train_end(trainer, pl_module)
+
+
+def is_finite(module: nn.Module) -> bool:
+    """Return whether all parameters and buffers of a network are finite."""
+    tensors = (*module.parameters(), *module.buffers())
+    return all(bool(x.isfinite().all()) for x in tensors)
+
+
+def strides_text(network: nn.Module) -> str:
+    """Return the strides of a network for the end of a line; nothing if it learns none."""
+    layers = learned_strides(network).values()
+    strides = ["×".join(f"{s:.2f}" for s in layer.strides) for layer in layers]
+    return f"  strides {', '.join(strides)}" if strides else ""
+
+
+def diverged(what: str, trainer: Trainer) -> FloatingPointError:
+    """Return the error of a training whose numbers became infinite or no numbers."""
+    epoch = trainer.current_epoch + 1
+    left = "what was learned before is kept" if epoch > 1 else "nothing was learned, no run is left"
+    return FloatingPointError(
+        f"{what} in epoch {epoch}: try a smaller --optim.lr or --optim.stride_lr; {left}"
+    )

@@ -1,0 +1,165 @@
+"""A classifier with learnable strides, for Lightning."""
+
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+
+from diffstride.analysis.budget import fit_budget
+from diffstride.analysis.parameter_groups import parameter_groups
+from diffstride.analysis.penalty import stride_penalty
+from diffstride.lab.runs.config import Config
+
+OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+
+
+class Classifier(LightningModule):
+    """Trains any network that scores images, as a config says."""
+
+    def __init__(self, model: nn.Module, config: Config, input_size: tuple[int, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.input_size = input_size
+        self.sums: dict[tuple[str, str], Tensor] = {}
+        """By split and task: the sums of loss, right answers and top-5 answers; examples."""
+
+    def on_train_epoch_start(self) -> None:
+        # What is random besides batches, dropout for one, follows from seed and epoch as well: a
+        # run that is continued at an epoch needs no more than their numbers.
+        torch.manual_seed(self.config.seed * 1_000_003 + self.current_epoch)
+        self.sums = {}
+
+    def training_step(self, batch: Any, step: int) -> Tensor:
+        images, labels = batch
+        share = None
+        if self.config.data.mixup > 0:
+            images, share = self._mixed(images)
+        scores = self.model(images)
+        loss = self._loss(scores, labels)
+        if share is not None:
+            loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
+        self.count("train", loss.sum(), scores, labels)
+        return self.regularised(loss.mean())
+
+    def regularised(self, loss: Tensor) -> Tensor:
+        """Return the loss with the penalty on strides that the config asks for."""
+        if self.config.stride_penalty:
+            loss = loss + self.config.stride_penalty * stride_penalty(self.model)
+        return loss
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.keep_budget()
+
+    def keep_budget(self) -> None:
+        """Let strides grow until the network costs no more than the config allows."""
+        if self.config.macs_budget is not None:
+            fit_budget(self.model, self.input_size, 1e6 * self.config.macs_budget)
+
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each example by itself."""
+        smoothing = self.config.optim.label_smoothing
+        return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="none")
+
+    def _mixed(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each image blended with another (mixup), and its share, one half at least."""
+        alpha = torch.tensor(float(self.config.data.mixup))
+        share = torch.distributions.Beta(alpha, alpha).sample((len(images),)).to(images)
+        share = torch.maximum(share, 1 - share)
+        return torch.lerp(images.flip(0), images, share[:, None, None, None]), share
+
+    def on_validation_epoch_start(self) -> None:
+        self.sums = {key: sums for key, sums in self.sums.items() if key[0] == "train"}
+
+    def validation_step(self, batch: Any, step: int) -> None:
+        images, labels = batch
+        scores = self.model(images)
+        loss = F.cross_entropy(scores, labels, reduction="sum")
+        self.count("test", loss, scores, labels)
+
+    # Sums by hand: with torchmetrics there would be three metrics a split and task, each set to
+    # double precision and gathered by itself, top-5 limited to the number of classes, and a second
+    # way to read them for one process only. That is more code, and one reduction here is exact.
+    def count(
+        self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str = ""
+    ) -> None:
+        """Add a batch to the sums, precisely: means must not depend on how batches are shared out.
+
+        Every process counts, also one that has no part in a batch: all must have the same keys.
+        ``loss`` is the sum over examples.
+        """
+        ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
+        hits = [ranked[:, 0].sum(), ranked.any(1).sum(), labels.new_tensor(len(labels))]
+        precise = wide(loss.device)
+        sums = torch.cat([loss.detach()[None].to(precise), torch.stack(hits).to(precise)])
+        self.sums[split, task] = self.sums.get((split, task), torch.zeros_like(sums)) + sums
+
+    def means(self, everywhere: bool = True) -> dict[str, float]:
+        """Return loss and accuracies since the epoch began, over all processes or this one.
+
+        With several tasks: the mean over tasks, and the accuracy of each by its name.
+        """
+        if not self.sums:
+            return {}
+        keys = sorted(self.sums)
+        totals = torch.stack([self.sums[key] for key in keys])
+        if everywhere:
+            sum_over_processes(totals)
+        means = {}
+        for split in ("train", "test"):
+            tasks = {
+                task: [total / examples for total in sums]
+                for (of_split, task), (*sums, examples) in zip(keys, totals.tolist(), strict=True)
+                if of_split == split and examples
+            }
+            for i, metric in enumerate(("loss", "accuracy", "top5") if tasks else ()):
+                means[f"{split}_{metric}"] = sum(m[i] for m in tasks.values()) / len(tasks)
+            if len(tasks) > 1:
+                means |= {f"{split}_accuracy_{task}": m[1] for task, m in tasks.items()}
+        return means
+
+    def configure_optimizers(self) -> Any:
+        optim = self.config.optim
+        groups = parameter_groups(
+            self.model, optim.lr, optim.weight_decay, stride_lr=optim.stride_lr
+        )
+        momentum = {"momentum": optim.momentum} if optim.name == "sgd" else {}
+        optimiser = OPTIMISERS[optim.name](groups, **momentum)
+        if optim.schedule == "constant":
+            return optimiser
+        steps = int(self.trainer.estimated_stepping_batches)
+
+        def factor(step: int) -> float:
+            """Return what schedule "steps" multiplies the learning rate by."""
+            if step < optim.warmup_steps:
+                return 0.1
+            return float(0.1 ** sum(step >= round(part * steps) for part in optim.milestones))
+
+        schedule: Any = (
+            OneCycleLR(optimiser, [group["lr"] for group in groups], total_steps=steps)
+            if optim.schedule == "onecycle"
+            else LambdaLR(optimiser, factor)
+        )
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Return double precision, where a device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def process() -> tuple[int, int]:
+    """Return the number of this process, and how many share the training."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def sum_over_processes(values: Tensor) -> None:
+    """Add up a tensor over all processes, in place."""
+    if process()[1] > 1:
+        distributed.all_reduce(values)

@@ -1,0 +1,148 @@
+"""Write a network as a file that runs anywhere."""
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from diffstride.analysis.network_checks import check_copyable, check_runnable
+from diffstride.analysis.restoring import copied
+from diffstride.core.work import fft_macs
+from diffstride.files import replacing
+from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts, work
+from diffstride.layers.frozen import Frozen
+from diffstride.layers.resizer import resizers
+from diffstride.surgery.freeze import freeze
+
+# About how many multiply-accumulates of products take as long as one of the N·log₂N steps of an
+# FFT: benchmarks/long.py times both, and how the length of an axis can be divided changes it.
+FFT_WORK = 10
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    input_size: Sequence[int],
+    *,
+    dynamic_batch: bool = True,
+    metadata: Mapping[str, str] | None = None,
+    tolerance: float = 1e-4,
+) -> Path:
+    """Freeze a network and write it as ONNX, by matrix products alone.
+
+    Few runtimes have an FFT, and theirs is slow: long axes are done by products of small matrices,
+    whose constants stay under 5 MB for an axis of up to some ten thousands of samples.
+    The file is run with onnxruntime and compared with the model before it gets its name: one that
+    is there is right.
+
+    Args:
+        model: any network that takes one tensor; its learnable strides are frozen.
+        path: of the file.
+        input_size: of one example, (channels, *spatial).
+        dynamic_batch: whether batches may have any number of examples; otherwise they have one.
+        metadata: what the file is to say besides, the names of classes for one.
+        tolerance: how far an output may be from the model's, relative to the largest.
+
+    Raises:
+        RuntimeError: if the file computes something else than the model.
+        ImportError: if the extra ``export`` is not installed.
+
+    Warns:
+        UserWarning: for long axes that make the file large, or slower than the model.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"writing ONNX needs {error.name}: pip install 'diffstride[export]'"
+        ) from error
+
+    check_runnable(model)
+    check_copyable(model, "export")
+    if any(resizers(model)):
+        frozen = freeze(model, input_size)
+    else:
+        frozen = copied(model).eval()
+    frozen = frozen.cpu().float()  # which is what runs anywhere
+    for module in frozen.modules():
+        if isinstance(module, Frozen):
+            module.replace_fft()
+    _warn_of_large_axes(frozen)
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.rand(n, *input_size, generator=generator) for n in (2, 1, 3)]
+    if not dynamic_batch:
+        batches = batches[1:2]
+    path = Path(path)
+    with replacing(path) as part:
+        program = _export(frozen, batches[0], dynamic_batch)
+        written = program.model_proto
+        for name, text in (metadata or {}).items():
+            written.metadata_props.add(key=name, value=text)
+        onnx.save(written, part)
+        session = onnxruntime.InferenceSession(part, providers=["CPUExecutionProvider"])
+        for x in batches:
+            _compare(session, frozen, x, tolerance)
+    return path
+
+
+def _warn_of_large_axes(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, BlockProducts):
+            layer = name.rpartition(".")[0] or "the model"
+            size, kept, blocks = module.before.size, module.after.size, module.before.number
+            nbytes = sum(constants.nbytes for constants in module.buffers())
+            if nbytes > LARGEST_BYTES:
+                warnings.warn(
+                    f"{layer} adds {nbytes / 1e6:.0f} MB to the "
+                    f"file: without an FFT, an axis of {size} samples that becomes {kept} needs "
+                    f"many constants. They are fewer for shorter inputs, for an input size that "
+                    f"is a multiple of {blocks}, and for a layer with size_multiple={blocks}",
+                    stacklevel=3,
+                )
+            longer = work(size, kept, blocks)[0] / (FFT_WORK * fft_macs(size, kept, size, kept))
+            if longer > 2:
+                warnings.warn(
+                    f"{layer} will take about {longer:.0f} times as long in the file as by FFT: an "
+                    f"axis of {size} samples that becomes {kept} is done by products of matrices "
+                    f"there, and the more samples are kept, the more work they are. Larger strides "
+                    f"and shorter inputs need less; diffstride.freeze keeps the FFT, for torch",
+                    stacklevel=3,
+                )
+
+
+def _export(model: nn.Module, x: Tensor, dynamic_batch: bool) -> Any:
+    """Without what the exporter has to say of itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.onnx.export(
+                model,
+                (x,),
+                input_names=["input"],
+                dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("batch")},) if dynamic_batch else None,
+                verbose=False,
+            )
+    finally:
+        logger.setLevel(level)
+
+
+def _compare(session: Any, model: nn.Module, x: Tensor, tolerance: float) -> None:
+    with torch.no_grad():
+        expected = [y for y in tree_leaves(model(x)) if isinstance(y, Tensor)]
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    for a, b in zip(expected, found, strict=True):
+        off = (a - torch.from_numpy(b)).abs().max() / a.abs().max().clamp(min=1e-12)
+        if not off <= tolerance:
+            raise RuntimeError(f"the exported file is off by {off:.2g} of the model's outputs")
