@@ -222,6 +222,8 @@ def torch_class(module: nn.Module) -> type[nn.Module] | None:
 
 def shortening(module: nn.Module, axes: int) -> tuple[int, ...]:
     """Return by how many samples a layer without its stride makes each axis shorter."""
+    if getattr(module, "padding", 0) == "same":
+        return (0,) * axes
 
     def per_axis(name: str, otherwise: int) -> tuple[int, ...]:
         value = getattr(module, name, otherwise)
