@@ -20,10 +20,12 @@ from diffstride import (
     models,
     parameter_groups,
 )
+from diffstride.core.tracing import OLD_TORCH
 from diffstride.layers import block_products
 from diffstride.surgery import export
 from tests.surgery.test_convert import MODELS, example, tensor
 
+needs_exporter = pytest.mark.skipif(OLD_TORCH, reason="torch 2.6 can't write ONNX, and is told so")
 pytestmark = pytest.mark.third_party
 
 
@@ -31,6 +33,7 @@ def operations(path):
     return {node.op_type for node in onnx.load(path).graph.node}
 
 
+@needs_exporter
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_is_converted_trained_frozen_and_exported(name, tmp_path):
     make, dims = MODELS[name]
@@ -61,6 +64,7 @@ def test_a_network_is_converted_trained_frozen_and_exported(name, tmp_path):
     assert not {op for op in used if "DFT" in op or "FFT" in op or op == "STFT"}
 
 
+@needs_exporter
 def test_own_networks_carry_their_metadata_and_take_any_batch(tmp_path):
     model = models.create("audio_cnn", num_classes=3, in_channels=1, width=0.0625)
     path = export_onnx(model, tmp_path / "a" / "model.onnx", (1, 40, 32), metadata={"classes": "x"})
@@ -74,11 +78,13 @@ def test_own_networks_carry_their_metadata_and_take_any_batch(tmp_path):
     assert session.get_inputs()[0].shape == [1, 1, 40, 32]
 
 
+@needs_exporter
 def test_a_network_without_strides_is_exported_as_it_is(tmp_path):
     path = export_onnx(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), tmp_path / "m", (3, 8, 8))
     assert operations(path) <= {"Conv", "Relu"}
 
 
+@needs_exporter
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     def other(model, x, dynamic_batch):
         return export_as_is(nn.Sequential(model, nn.Softplus()), x, dynamic_batch)
@@ -90,6 +96,7 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@needs_exporter
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     original = builtins.__import__
 
@@ -104,6 +111,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         export_onnx(nn.Conv2d(3, 4, 3), tmp_path / "model.onnx", (3, 8, 8))
 
 
+@needs_exporter
 @pytest.mark.parametrize(
     ("layer", "size"),
     [
@@ -130,6 +138,7 @@ def test_long_axes_are_small_files_of_products(layer, size, tmp_path):
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
+@needs_exporter
 @pytest.mark.parametrize(
     ("stride", "size", "slow"),
     [(1.05, 64000, True), (1.0, 16000, True), (4.0, 16000, False), (4.0, 44100, False)],
@@ -147,6 +156,7 @@ def test_long_axes_that_products_are_slow_for_say_why(stride, size, slow):
     assert all(re.match(said, text) for text in told)
 
 
+@needs_exporter
 def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):
     monkeypatch.setattr(block_products, "LARGEST_BYTES", 10_000)
     monkeypatch.setattr(export, "LARGEST_BYTES", 10_000)
@@ -154,3 +164,10 @@ def test_files_that_must_be_large_say_why(tmp_path, monkeypatch):
     said = "1 adds 1 MB to the file.*4001 samples that becomes 1008.*a layer with size_multiple=112"
     with pytest.warns(UserWarning, match=said):
         export_onnx(layers, tmp_path / "long.onnx", (1, 4001))
+
+
+def test_an_old_torch_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "OLD_TORCH", True)
+    with pytest.raises(RuntimeError, match=r"writing ONNX needs torch 2\.7 or later: this is \d"):
+        export.export_onnx(DiffStride2d(), tmp_path / "a.onnx", (3, 16, 16))
+    assert not any(tmp_path.iterdir())

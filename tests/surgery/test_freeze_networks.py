@@ -18,6 +18,7 @@ from diffstride import (
     freeze,
 )
 from diffstride.analysis.restoring import copied
+from diffstride.core.tracing import OLD_TORCH
 from diffstride.layers.converted import Following
 from diffstride.layers.frozen import Frozen
 
@@ -184,6 +185,7 @@ def test_unusual_networks_become_plain_strided_ones(name):
     assert plain(x).ndim == model.eval()(x).ndim
 
 
+@pytest.mark.skipif(OLD_TORCH, reason="torch 2.6 can't write ONNX, and is told so")
 @pytest.mark.parametrize("name", ["by name", "weight norm", "twice, both used", "no parameters"])
 def test_unusual_networks_are_exported(name, tmp_path):
     torch.manual_seed(0)
@@ -272,7 +274,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.filterwarnings("ignore:.*jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_what_can_not_be_frozen_is_refused_by_name(name, tmp_path):
     make, said = REFUSED[name]
     model = make()

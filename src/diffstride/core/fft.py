@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.core.tracing import is_followed
+from diffstride.core.tracing import OLD_TORCH, is_followed
 
 
 def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
@@ -31,6 +31,9 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     else:
         spectrum = _HalfSpectrum.apply(x, dim, kept // 2 + 1)  # type: ignore[no-untyped-call]
     y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
+    if OLD_TORCH and y.requires_grad and not followed:
+        # Of a gradient that is one number for all, as that of a sum, torch 2.6 finds no FFT.
+        y.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
     return y
 
 

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+# Some workarounds are for the oldest version alone: with others they would cost something.
+OLD_TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 7)
+
 
 def is_traced() -> bool:
     """Whether ``torch.jit.trace`` looks on."""

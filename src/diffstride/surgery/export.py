@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from diffstride.analysis.network_checks import check_copyable, check_runnable
 from diffstride.analysis.restoring import copied
+from diffstride.core.tracing import OLD_TORCH
 from diffstride.core.work import fft_macs
 from diffstride.files import replacing
 from diffstride.layers.block_products import LARGEST_BYTES, BlockProducts, work
@@ -50,7 +51,8 @@ def export_onnx(
         tolerance: how far an output may be from the model's, relative to the largest.
 
     Raises:
-        RuntimeError: if the file computes something else than the model.
+        RuntimeError: if the file computes something else than the model, or torch is older than
+            2.7.
         ImportError: if the extra ``export`` is not installed.
 
     Warns:
@@ -67,6 +69,8 @@ def export_onnx(
 
     check_runnable(model)
     check_copyable(model, "export")
+    if OLD_TORCH:  # whose exporter fails on a batch norm with the onnxscript that pip installs
+        raise RuntimeError(f"writing ONNX needs torch 2.7 or later: this is {torch.__version__}")
     if any(resizers(model)):
         frozen = freeze(model, input_size)
     else:
