@@ -33,7 +33,7 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
     if OLD_TORCH and y.requires_grad and not followed:
         # Of a gradient that is one number for all, as that of a sum, torch 2.6 finds no FFT.
-        y.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
+        y.register_hook(lambda g: None if g is None else g.contiguous())  # type: ignore[no-untyped-call]
     return y
 
 

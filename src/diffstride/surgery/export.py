@@ -69,12 +69,12 @@ def export_onnx(
 
     check_runnable(model)
     check_copyable(model, "export")
-    if OLD_TORCH:  # whose exporter fails on a batch norm with the onnxscript that pip installs
-        raise RuntimeError(f"writing ONNX needs torch 2.7 or later: this is {torch.__version__}")
     if any(resizers(model)):
         frozen = freeze(model, input_size)
     else:
         frozen = copied(model).eval()
+    if OLD_TORCH:  # whose exporter fails on a batch norm with the onnxscript that pip installs
+        raise RuntimeError(f"writing ONNX needs torch 2.7 or later: this is {torch.__version__}")
     frozen = frozen.cpu().float()  # which is what runs anywhere
     for module in frozen.modules():
         if isinstance(module, Frozen):
