@@ -5,14 +5,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from diffstride import DiffStride2d, convert, cost, fit_budget, soft_macs, stride_table
-from diffstride.analysis.budget import least_macs
+from diffstride import DiffStride2d, convert, cost, soft_macs
+from tests.small_networks import QUESTIONS as ASK
+from tests.small_networks import conv
 
 SIZE = (3, 24, 24)
-
-
-def conv(channels=4, stride=1):
-    return nn.Conv2d(channels, 4, 3, stride=stride, padding=1)
 
 
 class Named(nn.Module):
@@ -148,14 +145,6 @@ NETWORKS = {
     "weight norm by hooks": lambda: with_old_weight_norm(nn.utils.weight_norm),
     "spectral norm by hooks": lambda: with_old_weight_norm(nn.utils.spectral_norm),
     "converted": converted_with_a_shared_conv,
-}
-ASK = {
-    "cost": cost,
-    "soft_macs": lambda model, size: soft_macs(model, size).backward(),
-    "stride_table": stride_table,
-    "least_macs": least_macs,
-    "fit_budget": lambda model, size: fit_budget(model, size, 1e12),
-    "convert": lambda model, size: convert(model, torch.rand(1, *size)),
 }
 
 

@@ -15,26 +15,9 @@ from torch.nn.utils import parametrizations, parametrize
 from diffstride import convert, cost, fit_budget, soft_macs, stride_table
 from diffstride.layers import DiffStrideNd, apply_conversion
 from diffstride.layers.converted import Converted, Following
+from tests.small_networks import Does, X, conv
 
-X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 SIZE = (3, 32, 32)
-
-
-def conv(channels=4, stride=1):
-    return nn.Conv2d(channels, 4, 3, stride=stride, padding=1)
-
-
-class Does(nn.Module):
-    """Some parts, and a function that calls them."""
-
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.function = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.function(self, x)
 
 
 # Modes

@@ -10,26 +10,7 @@ from torch.nn import functional as F
 
 from diffstride import convert, freeze
 from diffstride.layers import apply_conversion
-
-X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-
-def conv(channels=4, stride=1):
-    return nn.Conv2d(channels, 4, 3, stride=stride, padding=1)
-
-
-class Does(nn.Module):
-    """Some parts, and a function that calls them."""
-
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.function = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.function(self, x)
-
+from tests.small_networks import Does, X, conv
 
 # Layers that do something else than their class
 

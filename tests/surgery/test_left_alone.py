@@ -8,26 +8,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from diffstride import convert
+from tests.small_networks import Does, X
 
-X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 EVERY_OTHER = torch.arange(0, 16, 2)
-
-
-class Does(nn.Module):
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.function = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def left_alone(function, example=X):
     """What a report has of a function on maps of 16 × 16, after a layer that is converted."""
     layer = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}[example.ndim]
-    model = nn.Sequential(layer(3, 4, 3, stride=2, padding=1), Does(function))
+    model = nn.Sequential(layer(3, 4, 3, stride=2, padding=1), Does(lambda _, x: function(x)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, report = convert(model, example, smoothness=0.0)
