@@ -1,5 +1,6 @@
 """Convolutions with a learnable stride, as drop-ins for ``torch.nn.ConvNd``."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from diffstride.core.tracing import shape_of
 from diffstride.core.work import resampling_macs
 from diffstride.layers.constants import AxisConstants
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
-from diffstride.layers.resizer import Resizer, Size, area
+from diffstride.layers.resizer import Resizer, Size
 
 
 class DiffStrideConvNd(Resizer):
@@ -108,7 +109,7 @@ class DiffStrideConvNd(Resizer):
         late = [not is_first for is_first in first]
         return (
             channels * resampling_macs(size, early, self.rule.path, first)
-            + self.weight.numel() * area(early)
+            + self.weight.numel() * math.prod(early)
             + outputs * resampling_macs(early, kept, self.rule.path, late)
         )
 

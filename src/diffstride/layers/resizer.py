@@ -4,7 +4,6 @@ Costs, budgets, penalties, tables, freezing, exports and callbacks ask :class:`R
 other class. A new kind of layer answers these questions, and works with all of them.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -150,8 +149,3 @@ def learned_strides(model: nn.Module) -> dict[str, "DiffStrideNd"]:
     """Return the layers that hold learned strides by name, in the order of registration."""
     owners = ((name, layer, layer.stride_owner) for name, layer in resizers(model))
     return {name: owner for name, layer, owner in owners if owner is layer and owner is not None}
-
-
-def area(size: Size) -> Any:
-    """Return the number of samples of one map."""
-    return math.prod(size)
