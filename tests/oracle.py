@@ -40,6 +40,31 @@ def window(f: int, size: int, stride: float, smoothness: float, offset: float) -
     return min(1.0, max(0.0, (smoothness + size / (2 * stride) + offset - f) / smoothness))
 
 
+def tight_length(size: int, stride: float) -> int:
+    """⌊N/S⌋, where N/S counts as whole if float32 can't tell it from a whole number."""
+    length = size / max(1.0, min(stride, size))
+    nearest = round(length)
+    if abs(length - nearest) <= length * 2**-23:
+        length = nearest
+    return max(1, math.floor(length))
+
+
+def ramp(f: int, size: int, stride: float, smoothness: float, tight: bool, offset: float):
+    """How high f lies in the ramp, and the derivative of that in the stride."""
+    if not tight:
+        stride = effective_stride(size, stride, smoothness, offset)
+        height = (smoothness + size / (2 * stride) + offset - f) / smoothness
+        return height, -size / (2 * stride**2 * smoothness)
+    stride = min(stride, size)
+    cutoff, change = size / (2 * stride), -size / (2 * stride**2)
+    if abs(2 * cutoff - round(2 * cutoff)) <= 2 * cutoff * 2**-23:
+        cutoff = round(2 * cutoff) / 2
+    if cutoff >= smoothness:
+        return (cutoff - f) / smoothness, change / smoothness
+    # A ramp that is wider than the band begins at frequency 0.
+    return 1 - f / cutoff, change * f / cutoff**2
+
+
 def axis(
     size: int,
     stride: float,
@@ -48,10 +73,15 @@ def axis(
     offset: float,
     crop: bool = True,
     norm: str = "ortho",
+    tight: bool = False,
+    output: int | None = None,
+    multiple: int = 1,
 ) -> Axis:
     """The matrix of one axis, and its derivative with respect to the stride."""
-    kept = kept_length(size, stride, smoothness)
-    length = kept if crop else size
+    kept = tight_length(size, stride) if tight else kept_length(size, stride, smoothness)
+    length = min(size, math.ceil(kept / multiple) * multiple) if crop else size
+    if output is not None:
+        kept = length = output
     gain = {"backward": 1.0, "ortho": math.sqrt(length / size), "forward": length / size}[norm]
     n, j = np.arange(size), np.arange(length)[:, None]
     matrix, slope, on_kinks = np.zeros((length, size)), np.zeros((length, size)), []
@@ -68,10 +98,9 @@ def axis(
         if smoothness == 0:
             matrix += wave * (f <= kept / 2)
             continue
-        matrix += window(f, size, stride, smoothness, offset) * wave
-        effective = effective_stride(size, stride, smoothness, offset)
-        height = (smoothness + size / (2 * effective) + offset - f) / smoothness
-        change = -size / (2 * effective**2 * smoothness) * wave
+        height, change = ramp(f, size, stride, smoothness, tight, offset)
+        matrix += min(1.0, max(0.0, height)) * wave
+        change = change * wave
         if min(abs(height), abs(height - 1)) < 1e-9:
             on_kinks.append(change)
         elif 0 < height < 1:

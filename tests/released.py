@@ -6,7 +6,7 @@ with every switch off, it is our layer. So the two differ in these points and in
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -75,15 +75,20 @@ def diff_stride(
     if quirks.even_sizes:
         kept = _even_sizes(size, [c.item() for c in cutoffs], smoothness, crop)
     positions = _positions(size[0], quirks), torch.arange(size[1] // 2 + 1, dtype=torch.float64)
-    fall = _ramp if quirks.float32_window else ramp
+    fall = _ramp if quirks.float32_window else _our_ramp
     rows, columns = (
-        fall(position.to(precision).abs(), cutoff, smoothness, torch).to(torch.float64)
+        fall(position.to(precision).abs(), cutoff, smoothness).to(torch.float64)
         for position, cutoff in zip(positions, cutoffs, strict=True)
     )
     return _resample(x, rows[:, None] * columns, kept, quirks)
 
 
-def _ramp(position: Tensor, cutoff: Tensor, smoothness: float, library: Any) -> Tensor:
+def _our_ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
+    height = sizes.PAPER.height(position, cutoff, smoothness, sizes.RAMP, torch)
+    return cast(Tensor, ramp(height, torch))
+
+
+def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
     """The ramp in the order of the released code: rounding decides what is left of its ends."""
     height = (smoothness + cutoff - position.abs()) / smoothness
     inside = torch.where(height > 1, torch.ones_like(height), height)

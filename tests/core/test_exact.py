@@ -39,17 +39,32 @@ def cases(draw, axes):
         "smoothness": draw(st.sampled_from(SMOOTHNESS)),
         "crop": draw(st.booleans()),
         "norm": draw(st.sampled_from(["ortho", "forward", "backward"])),
-        "convention": draw(st.sampled_from(["paper", "symmetric"])),
+        "convention": draw(st.sampled_from(["paper", "symmetric", "tight"])),
     }
     return size, strides, switches
 
 
-def definition(size, strides, smoothness, crop, norm, convention):
+@st.composite
+def tight_cases(draw, axes):
+    """Tight windows with every way to say a size."""
+    size, strides, switches = draw(cases(axes))
+    switches["convention"] = "tight"
+    rule = draw(st.sampled_from(["crop", "output_size", "size_multiple"]))
+    if rule == "output_size":
+        switches |= {"crop": True, rule: tuple(draw(st.integers(1, n)) for n in size)}
+    elif rule == "size_multiple":
+        switches |= {"crop": True, rule: draw(st.integers(2, 9))}
+    return size, strides, switches
+
+
+def definition(size, strides, convention, output_size=None, size_multiple=1, **switches):
     last = 1.0 if convention == "paper" else 0.0
+    switches |= {"tight": convention == "tight", "multiple": size_multiple}
     offsets = [0.0] * (len(size) - 1) + [last]
+    lengths = [None] * len(size) if output_size is None else output_size
     return [
-        oracle.axis(n, s, smoothness=smoothness, offset=offset, crop=crop, norm=norm)
-        for n, s, offset in zip(size, strides, offsets, strict=True)
+        oracle.axis(n, s, offset=offset, output=m, **switches)
+        for n, s, offset, m in zip(size, strides, offsets, lengths, strict=True)
     ]
 
 
@@ -109,6 +124,24 @@ def test_three_axes(case):
     check(*case)
 
 
+@settings(max_examples=300)
+@given(tight_cases(axes=1))
+def test_tight_windows_on_one_axis(case):
+    check(*case)
+
+
+@settings(max_examples=200)
+@given(tight_cases(axes=2))
+def test_tight_windows_on_two_axes(case):
+    check(*case)
+
+
+@settings(max_examples=60)
+@given(tight_cases(axes=3))
+def test_tight_windows_on_three_axes(case):
+    check(*case)
+
+
 @settings(max_examples=100)
 @given(st.data(), st.integers(1, 3), st.sampled_from(["ortho", "forward", "backward"]))
 def test_spectral_pooling_is_the_definition_without_a_window(data, axes, norm):
@@ -144,9 +177,16 @@ def test_the_gradient_at_a_kink_is_that_of_clamp():
     assert stride.grad.item() == pytest.approx(both, rel=1e-12)
 
 
-def away_from_kinks(size, stride, smoothness, offset):
+def away_from_kinks(size, stride, smoothness, offset, tight):
     """Whether, around here, the window is smooth, made with the stride itself, and of one size."""
     around = (stride - 1e-3, stride + 1e-3)
+    if tight:
+        smooth = len({oracle.tight_length(size, s) for s in around}) == 1 and stride < size - 1e-3
+        heights = [
+            oracle.ramp(f, size, stride, smoothness, True, 0)[0] for f in range(1, size // 2 + 1)
+        ]
+        smooth &= abs(size / (2 * stride) - smoothness) > 1e-3
+        return smooth and all(min(abs(h), abs(h - 1)) > 1e-3 for h in heights)
     if any(oracle.effective_stride(size, s, smoothness, offset) != s for s in around):
         return False
     if len({oracle.kept_length(size, s, smoothness) for s in around}) > 1:
@@ -160,14 +200,15 @@ def away_from_kinks(size, stride, smoothness, offset):
 @st.composite
 def smooth_cases(draw):
     axes = draw(st.integers(1, 3))
-    convention = draw(st.sampled_from(["paper", "symmetric"]))
+    convention = draw(st.sampled_from(["paper", "symmetric", "tight"]))
+    tight = convention == "tight"
     smoothness = draw(st.sampled_from([0.5, 1.0, 2.5, 4.0]))
     size, strides = [], []
     for i in range(axes):
         offset = float(convention == "paper" and i == axes - 1)
         n, s = draw(
             st.tuples(st.integers(1, [0, 11, 9, 6][axes]), st.floats(1.01, 6)).filter(
-                lambda pair, offset=offset: away_from_kinks(*pair, smoothness, offset)
+                lambda pair, offset=offset: away_from_kinks(*pair, smoothness, offset, tight)
             )
         )
         size.append(n)

@@ -102,11 +102,25 @@ def axis_weights(
         # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
         # takes a parameter without one for a mistake.
         return BASES[rule.basis].is_kept(frequency, band).to(dtype) + 0 * stride
-    window = WINDOWS[rule.window]
-    lowest = sizes.lowest_stride(size, smoothness, offset, window)
+    window, convention = WINDOWS[rule.window], sizes.CONVENTIONS[rule.convention]
+    lowest = sizes.lowest_stride(size, smoothness, offset, window, convention)
     cutoff = size / (2 * held_in(stride, lowest, size)) + offset
-    weights: Tensor = window.weight(frequency, cutoff, smoothness, torch)
+    if convention.is_tight:
+        cutoff = as_meant(cutoff)
+    height = convention.height(frequency, cutoff, smoothness, window, torch)
+    weights: Tensor = window.weight(height, torch)
     return weights
+
+
+def as_meant(cutoff: Tensor) -> Tensor:
+    """Return N/(2S) as it was before float32 rounded S: half of a whole number, if it is that near.
+
+    A window that ends there ends with the size; see ``kept_length``.
+    """
+    exact = cutoff.detach()
+    near = (2 * exact).round() / 2
+    is_near = (near - exact).abs() <= sizes.FLOAT32 * exact
+    return torch.where(is_near, near - exact, 0.0) + cutoff
 
 
 def held_in(stride: Tensor, lowest: float, highest: float | None) -> Tensor:
@@ -135,6 +149,7 @@ def window(
     smoothness: float = 4.0,
     offset: float = 0.0,
     crop: bool = True,
+    convention: str = "symmetric",
     window: str = "ramp",
 ) -> Tensor:
     """Return the window of one axis, for the frequencies 0, 1, … that are kept.
@@ -142,7 +157,8 @@ def window(
     1. M = ``output_size(size, stride)``, or N without ``crop``.
     2. S is clamped to what an axis of N samples can use, from S_min(N) to N.
     3. m(f) = clip((R + N/(2S) + δ − f) / R, 0, 1) for f = 0 … ⌊M/2⌋, or another window of that
-       cut-off; for R = 0 it is 1 on the frequencies that are kept.
+       cut-off; for R = 0 it is 1 on the frequencies that are kept. A tight window ends at the
+       cut-off: m(f) = clip((N/(2S) − f) / min(R, N/(2S)), 0, 1).
 
     Args:
         size: N, the length of the axis.
@@ -150,6 +166,7 @@ def window(
         smoothness: R, how many frequencies the fall takes.
         offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
         crop: whether frequencies that are not kept are left out.
+        convention: ``"tight"`` ends the fall at N/(2S), the others begin it there.
         window: ``"ramp"`` or ``"raised_cosine"``.
 
     Returns:
@@ -158,7 +175,7 @@ def window(
     >>> window(12, 3.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])
     """
-    rule = Rule(smoothness, window=window)
+    rule = Rule(smoothness, convention=convention, window=window)
     (kept,) = rule.band((size,), arguments.per_axis(stride, 1, "stride"))
     dtype = torch.get_default_dtype()
     if not isinstance(stride, Tensor):

@@ -29,7 +29,7 @@ def diff_stride(
 
     For every spatial axis, of N samples and stride S:
 
-    1. kept length M = ⌊N/S + 2R⌋, from 1 to N;
+    1. kept length M = ⌊N/S + 2R⌋, from 1 to N; ⌊N/S⌋ with ``convention="tight"``;
     2. window m(f) = clip((R + N/(2S) + δ − |f|) / R, 0, 1), see :func:`window`;
     3. y = D · diag(m) · E · x: E finds the M lowest real Fourier coefficients of x, D makes M
        samples of them.
@@ -50,7 +50,8 @@ def diff_stride(
         norm: ``"ortho"`` (the paper's; a constant grows by √(N/M) per axis), ``"forward"`` (keeps
             the mean) or ``"backward"`` (N/M).
         convention: ``"paper"`` has δ = 1 on the last axis and 0 on the others, ``"symmetric"`` has
-            δ = 0 everywhere, so that axes can be swapped.
+            δ = 0 everywhere, so that axes can be swapped. With ``"tight"`` the window's fall ends
+            at N/(2S), where that of the others begins, so that stride 2 makes 16 of 32 samples.
         window: the shape of the window's fall, ``"ramp"`` (the paper's) or ``"raised_cosine"``.
         basis: the functions of an axis of which the lowest are kept, ``"fourier"``.
         path: ``"operator"`` (matrix products), ``"fft"``, or ``"auto"``, which takes the cheaper

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from diffstride.core import arguments
 from diffstride.core.bases import BASES
@@ -72,9 +73,15 @@ class Rule:
         """Return how many basis functions of each axis the window lets pass."""
         arguments.check_strides(strides)
         arguments.check_sizes(size)
-        window = WINDOWS[self.window]
+        shape = WINDOWS[self.window], CONVENTIONS[self.convention]
         axes = zip(size, strides, self.smoothness_of(len(size)), strict=True)
-        return tuple(kept_length(n, s, smoothness, window) for n, s, smoothness in axes)
+        return tuple(kept_length(n, s, smoothness, *shape) for n, s, smoothness in axes)
+
+    def soft_size(self, size: Sequence[Any], strides: Sequence[Any]) -> list[Any]:
+        """Return the size that goes with the strides before it is rounded and bounded."""
+        window, convention = WINDOWS[self.window], CONVENTIONS[self.convention]
+        axes = zip(size, strides, self.smoothness_of(len(size)), strict=True)
+        return [convention.band(n, s, smoothness, window) for n, s, smoothness in axes]
 
     def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
         """Return the spatial size that comes out."""
@@ -106,6 +113,7 @@ def output_size(
     smoothness: float | Sequence[float] = 4.0,
     crop: bool = True,
     size_multiple: int = 1,
+    convention: str = "paper",
     window: str = "ramp",
 ) -> tuple[int, ...]:
     """Return the spatial size that :func:`diff_stride` makes of ``size``.
@@ -118,9 +126,11 @@ def output_size(
     (16, 10)
     >>> output_size((32, 32), 2.1, size_multiple=8)
     (24, 24)
+    >>> output_size((32, 32), 2.0, convention="tight")
+    (16, 16)
     """
     spatial = (size,) if isinstance(size, int) else tuple(size)
-    rule = Rule(smoothness, crop, None, size_multiple, window=window)
+    rule = Rule(smoothness, crop, None, size_multiple, convention=convention, window=window)
     strides = arguments.per_axis(stride, len(spatial), "stride")
     arguments.check_strides(strides)
     return rule.size_after(spatial, strides)

@@ -16,7 +16,6 @@ from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.windows import WINDOWS
 from diffstride.core.work import resampling_macs
 from diffstride.layers.constants import AxisConstants
 
@@ -99,9 +98,7 @@ class Resizer(Counted):
             return whole
         if not self.rule.crop:
             return size
-        window = WINDOWS[self.rule.window]
-        sites = zip(size, strides, self.rule.smoothness_of(self.axes), strict=True)
-        return [2 * window.end(n / (2 * s), smoothness) for n, s, smoothness in sites]
+        return self.rule.soft_size(size, strides)
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         return channels * resampling_macs(size, kept, self.rule.path)

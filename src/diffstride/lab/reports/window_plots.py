@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from diffstride.core.sizes import kept_length, lowest_stride
-from diffstride.core.windows import ramp
+from diffstride.core.sizes import PAPER, RAMP, kept_length, lowest_stride
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -25,7 +24,8 @@ def window(size: int, stride: float, smoothness: float, offset: float, length: i
     if smoothness == 0:
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
     stride = min(max(stride, lowest_stride(size, smoothness, offset)), float(size))
-    weights: Array = ramp(frequency, size / (2 * stride) + offset, smoothness, np)
+    cutoff = size / (2 * stride) + offset
+    weights: Array = RAMP.weight(PAPER.height(frequency, cutoff, smoothness, RAMP, np), np)
     return weights
 
 
