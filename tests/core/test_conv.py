@@ -87,7 +87,7 @@ def cases(draw, circular):
         "smoothness": draw(st.sampled_from([0.5, 2.0, 4.0])),
         "crop": draw(st.booleans()),
         "norm": draw(st.sampled_from(["ortho", "forward", "backward"])),
-        "convention": draw(st.sampled_from(["paper", "symmetric"])),
+        "convention": draw(st.sampled_from(["paper", "symmetric", "tight"])),
     }
     torch.manual_seed(draw(st.integers(0, 99)))
     inputs = tensors(axes, kernel, size, channels, groups, stride, draw(st.booleans()))
@@ -98,14 +98,14 @@ def cases(draw, circular):
 @given(cases(circular=False))
 def test_commuting_changes_nothing(case):
     inputs, conv, options = case
-    check(inputs, ["auto", "after", "before"], conv, options)
+    check(inputs, ["auto", "after", "before", "taps"], conv, options)
 
 
 @settings(max_examples=80)
 @given(cases(circular=True))
 def test_on_kept_frequencies_it_is_the_same(case):
     inputs, conv, options = case
-    check(inputs, ["auto", "after", "before", "spectral"], conv, options)
+    check(inputs, ["auto", "after", "before", "taps", "spectral"], conv, options)
 
 
 @pytest.mark.parametrize("padding", ["same", "valid", 1, (0, 2)])
@@ -120,16 +120,19 @@ def test_padding_means_what_it_means_in_torch(padding):
 
 def spy(monkeypatch):
     """The sizes that convolutions are run at."""
-    from diffstride.core import conv
+    from diffstride.core import conv, taps
 
     seen = []
-    original = conv._convolve
 
-    def convolve(x, *rest):
-        seen.append(tuple(x.shape[2:]))
-        return original(x, *rest)
+    def seeing(original):
+        def convolve(x, *rest):
+            seen.append(tuple(x.shape[2:]))
+            return original(x, *rest)
 
-    monkeypatch.setattr(conv, "_convolve", convolve)
+        return convolve
+
+    for module in (conv, taps):
+        monkeypatch.setattr(module, "_convolve", seeing(module._convolve))
     return seen
 
 

@@ -2,8 +2,9 @@
 
 Downsampling an axis is linear and does not touch the others. So it commutes with a convolution
 that does not extend along it, a 1×1 convolution or a 1×3 along its height, and is done before:
-what follows is smaller. And with circular padding a convolution is a product on the spectrum, of
-which only the frequencies that are kept need computing.
+what follows is smaller. It also commutes with the taps of a kernel, each for itself (taps.py).
+And with circular padding a convolution is a product on the spectrum, of which only the frequencies
+that are kept need computing (circular.py).
 """
 
 import math
@@ -14,18 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.core import arguments, circular
+from diffstride.core import arguments, circular, taps
 from diffstride.core.plan import AxisPlan, plan
-from diffstride.core.resample import resample
+from diffstride.core.resample import is_channels_last, resample
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL
+from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, resampling_macs
 
-ORDERS = ("auto", "after", "before", "spectral")
-# How much longer a multiply-accumulate takes in many small products, one a frequency, than in a
-# convolution: about this on a CPU, see benchmarks/conv.py.
-SLOWER_BY = 3
-_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+ORDERS = ("auto", "after", "before", "taps", "spectral")
+# How much longer a multiply-accumulate of resampling and one of convolving take than in a
+# convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps are resampled again for the
+# backward pass and lie apart, and on the spectrum there is one small product for each frequency.
+SLOWER_BY = {"taps": (1.5, 1.2), "spectral": (3, 3)}
 
 
 def diff_stride_conv(
@@ -48,9 +49,10 @@ def diff_stride_conv(
         weight, bias, padding, dilation, groups, padding_mode: as for ``torch.nn.ConvNd``.
         stride: as for :func:`diff_stride`.
         order: ``"after"`` convolves, then downsamples. ``"before"`` downsamples the axes along
-            which the kernel has size 1 first. ``"spectral"`` convolves on the kept frequencies,
-            for circular padding that keeps the size. ``"auto"`` takes the cheapest that applies.
-            The numbers are the same.
+            which the kernel has size 1 first. ``"taps"`` downsamples first, once for each tap of
+            the kernel, and convolves at the size that comes out. ``"spectral"`` convolves on the
+            kept frequencies, for circular padding that keeps the size. ``"auto"`` takes the
+            cheapest that applies. The numbers are the same.
         rule: every other argument of :func:`diff_stride`.
 
     >>> x, weight = torch.rand(2, 3, 16, 16), torch.rand(8, 3, 1, 1)
@@ -104,7 +106,7 @@ def convolve(
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
     if order == "auto":
-        order = _cheapest(shape[:2], weight, plans, pointwise, wraps)
+        order = _cheapest(shape, shape_of(weight), plans, path, pointwise, wraps)
     if order == "spectral" and wraps and 0 in shape:
         order = "after"  # an empty batch has no spectrum, and any order will do
     if order == "spectral":
@@ -125,6 +127,12 @@ def convolve(
             gain = math.prod(p.gain for p in plans)
             y = y + (bias.to(work) * gain).reshape(-1, *[1] * axes)
         y = y.to(x.dtype)
+    elif order == "taps":
+        channels_last = is_channels_last(x, axes)
+        y = taps.convolve(x.contiguous(), weight, plans, pads, spread, groups, padding_mode)
+        if bias is not None:
+            y = y + (bias * math.prod(p.gain for p in plans)).reshape(-1, *[1] * axes)
+        y = y.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else y
     else:
         may_come_first = pointwise if order == "before" else [False] * axes
         early = [p if first else None for p, first in zip(plans, may_come_first, strict=True)]
@@ -184,7 +192,7 @@ def _convolve(
     groups: int,
     padding_mode: str,
 ) -> Tensor:
-    convolution = _CONVOLUTIONS[len(pads)]
+    convolution = taps.CONVOLUTIONS[len(pads)]
     if padding_mode == "zeros" and all(before == after for before, after in pads):
         inner = [before for before, _ in pads]
     else:
@@ -198,48 +206,71 @@ def _convolve(
 
 
 def _cheapest(
-    images: Sequence[int],
-    weight: Tensor,
+    shape: Sequence[int],
+    weight: Sequence[int],
     plans: list[AxisPlan],
+    path: str,
     pointwise: list[bool],
     wraps: bool,
 ) -> str:
-    """The order with the fewest multiply-accumulates, of those that apply to (batch, channels)."""
-    batch, channels = images
-    outputs, per_group, *kernel = shape_of(weight)
-    taps = math.prod(kernel) * per_group * outputs
-    full = [p.size for p in plans]
-    kept = [p.kept for p in plans]
-    early = [m if is_point else n for n, m, is_point in zip(full, kept, pointwise, strict=True)]
-    costs = {
-        "after": batch * (math.prod(full) * taps + outputs * _transform(full, kept)),
-        "before": batch
-        * (
-            channels * _transform(full, early)
-            + math.prod(early) * taps
-            + outputs * _transform(early, kept)
-        ),
-    }
-    if wraps and max(full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
+    """Return the order that takes the least time, of those that apply."""
+    (batch, channels, *size), (outputs, per_group, *kernel) = shape, weight
+    full, kept = [p.size for p in plans], [p.kept for p in plans]
+    work = work_of_orders(weight, channels, size, full, kept, path, pointwise)
+    if wraps and "taps" in work:
         # A complex product is four real ones, on half of the frequencies; the spectrum of the
         # kernel is the same for the whole batch.
-        example = (
-            2 * math.prod(kept) * per_group * outputs
-            + channels * _transform(full, kept)
-            + outputs * _transform(kept, kept)
-        )
-        costs["spectral"] = SLOWER_BY * (batch * example + math.prod(kept) * taps)
-    cheapest = "after"
-    for name in costs:  # compilers stumble over min(..., key=...)
-        cheapest = name if costs[name] < costs[cheapest] else cheapest
-    return cheapest
+        transforms = channels * resampling_macs(full, kept, "operator")
+        transforms += outputs * resampling_macs(kept, kept, "operator")
+        products = math.prod(kept) * per_group * outputs
+        work["spectral"] = transforms, products * (2 + math.prod(kernel) / max(1, batch))
+    return cheapest(work)
 
 
-def _transform(size: Sequence[int], kept: Sequence[int]) -> int:
-    """Multiply-accumulates to take one map from one size to another, axis by axis."""
-    total, current = 0, list(size)
-    for i, (n, m) in enumerate(zip(size, kept, strict=True)):
-        if n != m:
-            total += math.prod(current) * m
-            current[i] = m
-    return total
+def work_of_orders(
+    weight: Sequence[int],
+    channels: int,
+    size: Sequence[Any],
+    full: Sequence[Any],
+    kept: Sequence[Any],
+    path: str,
+    pointwise: Sequence[bool],
+) -> dict[str, tuple[Any, Any]]:
+    """Return the multiply-accumulates of resampling and of convolving one example, by order.
+
+    Args:
+        weight: the shape of the weight.
+        channels: how many come in.
+        size, full, kept: sizes that come in, that the convolution makes, and that are left of it.
+            They may be whole, or know how they change with strides.
+        path: how long axes are resampled.
+        pointwise: along which axes the kernel does not extend.
+    """
+    outputs, _, *kernel = weight
+    numbers = math.prod(weight)
+    early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
+    late = [not point for point in pointwise]
+    work = {
+        "after": (outputs * resampling_macs(full, kept, path), numbers * math.prod(full)),
+        "before": (
+            channels * resampling_macs(full, early, path, pointwise)
+            + outputs * resampling_macs(early, kept, path, late),
+            numbers * math.prod(early),
+        ),
+    }
+    if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
+        spread = [k * m for k, m in zip(kernel, kept, strict=True)]
+        transforms = channels * resampling_macs(size, spread, "operator")
+        work["taps"] = transforms, numbers * math.prod(kept)
+    return work
+
+
+def cheapest(work: dict[str, tuple[Any, Any]]) -> str:
+    """Return the order that takes the least time, from the work of each."""
+    best, least = "after", math.inf
+    for order, (resampling, convolving) in work.items():  # compilers stumble over min(..., key=...)
+        slower, slower_still = SLOWER_BY.get(order, (1, 1))
+        time = slower * float(resampling) + slower_still * float(convolving)
+        if time < least:
+            best, least = order, time
+    return best

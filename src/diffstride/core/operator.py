@@ -33,7 +33,7 @@ def apply(
     """
     if is_followed():
         with no_autocast(x.device):
-            for matrix, dim in zip(_folded(bases, weights), dims, strict=True):
+            for matrix, dim in zip(folded(bases, weights), dims, strict=True):
                 x = along(matrix, x, dim)
         return x
     learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in weights)
@@ -63,7 +63,7 @@ class _Operator(torch.autograd.Function):
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
         if not learns:
-            matrices = _folded(bases, weights)
+            matrices = folded(bases, weights)
             y = _resized(x, dims, matrices)
             for source, target in _chunks(dims[0], x, y):
                 _chain(matrices, source, dims, out=target)
@@ -110,10 +110,10 @@ def _weighted(bases: Sequence[Matrices], weights: Sequence[Tensor]) -> list[Tens
     return [basis.synthesis * weight for basis, weight in zip(bases, weights, strict=True)]
 
 
-def _folded(bases: Sequence[Matrices], weights: Sequence[Tensor]) -> list[Tensor]:
-    """A = D · diag(w) · E of each axis."""
-    pairs = zip(_weighted(bases, weights), bases, strict=True)
-    return [synthesis @ basis.analysis for synthesis, basis in pairs]
+def folded(bases: Sequence[Matrices], weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return A = D · diag(w) · E of each axis."""
+    weighted = _weighted(bases, weights)
+    return [after @ basis.analysis for after, basis in zip(weighted, bases, strict=True)]
 
 
 def _resized(x: Tensor, dims: Sequence[int], matrices: Sequence[Tensor]) -> Tensor:
@@ -150,8 +150,8 @@ def _adjoints(
     bases: Sequence[Matrices], weights: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Dᵀ and (diag(w) · E)ᵀ of each axis."""
-    pairs = zip(bases, weights, strict=True)
-    return [b.synthesis.mT for b in bases], [b.analysis.mT * weight for b, weight in pairs]
+    before = [b.analysis.mT * weight for b, weight in zip(bases, weights, strict=True)]
+    return [b.synthesis.mT for b in bases], before
 
 
 def _gradients_in_chunks(
@@ -162,9 +162,9 @@ def _gradients_in_chunks(
     first = ctx.dims[0]
     grad_x = _resized(grad_y, ctx.dims, analysis)
     if z is None:
-        folded = [matrix.mT for matrix in _folded(ctx.bases, weights)]
+        adjoints = [matrix.mT for matrix in folded(ctx.bases, weights)]
         for source, target in _chunks(first, grad_y, grad_x):
-            _chain(folded, source, ctx.dims, out=target)
+            _chain(adjoints, source, ctx.dims, out=target)
         return grad_x, None
     total = z.new_zeros(z.shape[first:])
     for source, spectrum, target in _chunks(first, grad_y, z, grad_x):
@@ -201,11 +201,11 @@ def _weight_gradients(
 ) -> list[Tensor]:
     """The gradient of each weight vector, from Σ h·z: summed over all axes but its own."""
     gradients = []
-    for own in dims:
+    for this in dims:
         rest = total
         for weight, dim in zip(weights, dims, strict=True):
-            if dim != own:
+            if dim != this:
                 rest = rest * weight.reshape(-1, *[1] * (-1 - dim))
-        others = [dim for dim in range(-rest.ndim, 0) if dim != own]
+        others = [dim for dim in range(-rest.ndim, 0) if dim != this]
         gradients.append(rest.sum(others) if others else rest)
     return gradients

@@ -16,7 +16,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     axes = len(plans)
     # Half precision has neither the range nor the digits for a spectrum.
     work = x if x.dtype == torch.float64 else x.to(torch.float32)
-    channels_last = _is_channels_last(x, axes)
+    channels_last = is_channels_last(x, axes)
     if channels_last:
         work = work.movedim(1, -1)
     first = -axes - 1 if channels_last else -axes
@@ -40,6 +40,6 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
 
-def _is_channels_last(x: Tensor, axes: int) -> bool:
+def is_channels_last(x: Tensor, axes: int) -> bool:
     """Return whether the channels of a batched input lie next to each other in memory."""
     return x.ndim == axes + 2 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
