@@ -111,6 +111,34 @@ def draw_window():
     return figure
 
 
+def draw_tight():
+    """Where a tight window falls: beside the others, at stride 1, and on a band narrower than R."""
+    figure, (beside, one, narrow) = plt.subplots(1, 3, figsize=(11, 3.0), sharey=True)
+    fine = {"smoothness": 4.0, "crop": False}
+    for convention, colour in (("symmetric", GREY), ("tight", BLUE)):
+        values = functional.window(32, 2.0, convention=convention, **fine)
+        (kept,) = functional.output_size(32, 2.0, convention=convention)
+        name = f"{convention}, M = {kept}"
+        beside.plot(values, "o-", ms=3, lw=1, color=colour, label=name)
+        beside.axvline(kept / 2, color=colour, lw=0.8, ls=":")
+    beside.set(xlabel="frequency f", ylabel="m(f)", ylim=(-0.03, 1.05))
+    beside.set_title("N = 32, S = 2, R = 4; dotted: M/2", fontsize=10)
+    for n, smoothness, colour in ((16, 1.0, BLUE), (16, 4.0, ORANGE), (17, 4.0, GREEN)):
+        values = functional.window(n, 1.0, smoothness=smoothness, convention="tight")
+        name = f"N = {n}, R = {smoothness:g}"
+        one.plot(values, "o-", ms=3, lw=1, color=colour, label=name)
+    one.set(xlabel="frequency f")
+    one.set_title("stride 1: the highest frequencies fade", fontsize=10)
+    for stride, colour in ((2.0, BLUE), (4.0, ORANGE), (6.0, GREEN)):
+        values = functional.window(16, stride, convention="tight", **fine)
+        narrow.plot(values, "o-", ms=3, lw=1, color=colour, label=f"S = {stride:g}")
+    narrow.set(xlabel="frequency f")
+    narrow.set_title("N = 16, R = 4: constants pass", fontsize=10)
+    for ax in (beside, one, narrow):
+        ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
 def draw_sizes():
     """The kept length as the stride grows, for several smoothnesses."""
     n = 32
@@ -197,6 +225,7 @@ FIGURES = {
     "operator": draw_operator,
     "basis": draw_basis,
     "window": draw_window,
+    "tight": draw_tight,
     "sizes": draw_sizes,
     "range": draw_range,
     "gradient": draw_gradient,
