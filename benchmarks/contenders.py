@@ -10,18 +10,24 @@ from diffstride import functional
 class TextbookFFT(nn.Module):
     """DiffStride as one would first write it: FFT, mask, crop, inverse FFT, under autograd."""
 
-    def __init__(self, stride: float = 2.0, smoothness: float = 4.0) -> None:
+    def __init__(
+        self, stride: float = 2.0, smoothness: float = 4.0, convention: str = "paper"
+    ) -> None:
         super().__init__()
         self.stride = nn.Parameter(torch.tensor([stride, stride]))
+        self.rule = {"smoothness": smoothness, "convention": convention}
         self.smoothness = smoothness
+        self.is_tight = convention == "tight"
 
     def mask(self, frequency: Tensor, size: int, stride: Tensor, offset: float) -> Tensor:
-        height = self.smoothness + size / (2 * stride) + offset - frequency.abs()
+        height = size / (2 * stride) - frequency.abs()
+        if not self.is_tight:
+            height = height + self.smoothness + offset
         return (height / self.smoothness).clamp(0, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        sizes = functional.output_size((height, width), self.stride, smoothness=self.smoothness)
+        sizes = functional.output_size((height, width), self.stride, **self.rule)
         spectrum = torch.fft.rfft2(x, norm="ortho")
         rows = torch.fft.fftfreq(height, 1 / height, device=x.device)
         columns = torch.arange(width // 2 + 1, device=x.device)
