@@ -150,7 +150,7 @@ def window(
         smoothness: R, how many frequencies the fall takes.
         offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
         crop: whether frequencies that are not kept are left out.
-        window: ``"ramp"`` or ``"raised_cosine"``.
+        window: as for :func:`diff_stride`.
 
     Returns:
         A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.

@@ -76,7 +76,8 @@ class SpectralPool2d(SpectralPoolNd):
         stride: one number of at least 1, or one per axis; need not be whole.
         output_size: the size to come out, instead of a stride.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
-        basis: ``"fourier"``: the functions of which the lowest are kept.
+        basis: the functions of which the lowest are kept; names as for
+            :func:`diffstride.functional.diff_stride`.
         path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
 
     Raises:
