@@ -96,14 +96,15 @@ def axis_weights(
     ``band`` is the kept length that goes with the stride: without a fall, it says what passes.
     """
     dtype = window_dtype(stride.device)
-    frequency = BASES[rule.basis].frequencies(length).to(stride.device, dtype)
+    basis = BASES[rule.basis]
+    frequency = basis.frequencies(length).to(stride.device, dtype)
     stride = stride.to(dtype)
     if smoothness == 0:
         # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
         # takes a parameter without one for a mistake.
-        return BASES[rule.basis].is_kept(frequency, band).to(dtype) + 0 * stride
+        return basis.is_kept(frequency, band).to(dtype) + 0 * stride
     window = WINDOWS[rule.window]
-    lowest = sizes.lowest_stride(size, smoothness, offset, window)
+    lowest = sizes.lowest_stride(size, smoothness, offset, window, basis.highest(size))
     cutoff = size / (2 * held_in(stride, lowest, size)) + offset
     weights: Tensor = window.weight(frequency, cutoff, smoothness, torch)
     return weights

@@ -38,16 +38,24 @@ def kept_length(size: int, stride: float, smoothness: float, window: Window = RA
     return max(1, math.floor(min(float(size), 2 * end)))
 
 
-def lowest_stride(size: int, smoothness: float, offset: float, window: Window = RAMP) -> float:
+def lowest_stride(
+    size: int,
+    smoothness: float,
+    offset: float,
+    window: Window = RAMP,
+    highest: float | None = None,
+) -> float:
     """Return S_min(N), the stride at which the window is ½ at the highest frequency of the axis.
 
     Below it, the fall of the window would lie beyond the spectrum, where nothing is left to tell
-    the stride to grow. Axes too short for such a stride get 1.
+    the stride to grow. Axes too short for such a stride get 1. The highest frequency is that of the
+    Fourier basis, ⌊N/2⌋, unless given.
 
     >>> round(lowest_stride(32, 4.0, 0.0), 4)
     1.1429
     """
-    half: float = size // 2 - window.end(0.0, smoothness) / 2 - offset
+    highest = size // 2 if highest is None else highest
+    half: float = highest - window.end(0.0, smoothness) / 2 - offset
     if half <= 0 or size / (2 * half) > size:
         return 1.0
     return size / (2 * half)

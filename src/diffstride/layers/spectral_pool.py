@@ -52,8 +52,9 @@ class SpectralPoolNd(Resizer):
         text = f"output_size={rule.output_size}"
         if self.stride is not None:
             text = f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
+        basis = "" if rule.basis == "fourier" else f", basis={rule.basis!r}"
         path = "" if rule.path == "auto" else f", path={rule.path!r}"
-        return f"{text}, norm={rule.norm!r}{path}"
+        return f"{text}, norm={rule.norm!r}{basis}{path}"
 
 
 class SpectralPool1d(SpectralPoolNd):
