@@ -73,10 +73,10 @@ def stride_table(
 ) -> StrideTable:
     """What the strides of a network do to an input of this size.
 
-    Every :class:`DiffStride2d`, :class:`DiffStrideConv2d` and :class:`SpectralPool2d` (and 1d, 3d)
-    has a row: its strides, the sizes before and after, the share of the network's cost that is
-    spent from there to the next one, and the frequency up to which it lets everything pass,
-    N·rate/(2·S·N₀) for N of the N₀ samples of the input.
+    Every layer of this library that changes sizes has a row: its strides, the sizes before and
+    after, the share of the network's cost that is spent from there to the next one, and the
+    frequency up to which it lets everything pass, N·rate/(2·S·N₀) for N of the N₀ samples of the
+    input.
 
     Args:
         model: any module that takes one tensor.
@@ -101,7 +101,8 @@ def stride_table(
             places.setdefault(use.layer, i)
     if not places:
         raise ValueError(
-            "model must have a DiffStride, DiffStrideConv or SpectralPool layer, and has none"
+            "model must have a DiffStride or other layer of this library that changes sizes, and "
+            "has none"
         )
     starts = [*places.values(), len(total.layers)]
     rows = []
@@ -124,7 +125,7 @@ def _row(
     if sampling_rate is not None:
         rates = arguments.per_axis(sampling_rate, len(strides), "sampling_rate")
         cutoff = tuple(
-            n * rate / (2 * s * whole)
+            n * rate / (2 * max(1.0, s) * whole)  # what makes maps larger passes all there is
             for n, rate, s, whole in zip(use.input_size, rates, strides, original, strict=True)
         )
     return StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)

@@ -40,6 +40,10 @@ class Basis(Protocol):
         """Return the different frequencies of the M lowest functions, in float64."""
         ...
 
+    def highest(self, size: int) -> float:
+        """Return the highest frequency that N samples can have."""
+        ...
+
     def per_function(self, values: Tensor, kept: int) -> Tensor:
         """Return one value for each function, from one for each different frequency."""
         ...
@@ -76,6 +80,9 @@ class Fourier:
     def frequencies(self, kept: int) -> Tensor:
         # Whole numbers, but not integers: compilers stumble over arithmetic with those.
         return torch.arange(kept // 2 + 1, dtype=torch.float64, device="cpu")
+
+    def highest(self, size: int) -> float:
+        return size // 2
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
         return per_function(values, kept)

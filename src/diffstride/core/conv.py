@@ -75,7 +75,7 @@ def diff_stride_conv(
         dilation=dilation,
         groups=groups,
         padding_mode=padding_mode,
-        path=checked.path,
+        rule=checked,
         order=order,
     )
 
@@ -90,7 +90,7 @@ def convolve(
     dilation: int | Sequence[int],
     groups: int,
     padding_mode: str,
-    path: str,
+    rule: Rule,
     order: str,
 ) -> Tensor:
     """Convolve without a stride and carry out the plans, in the order asked for."""
@@ -106,14 +106,15 @@ def convolve(
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
     if order == "auto":
-        order = _cheapest(shape, shape_of(weight), plans, path, pointwise, wraps)
+        order = _cheapest(shape, shape_of(weight), plans, rule, pointwise, wraps)
     if order == "spectral" and wraps and 0 in shape:
         order = "after"  # an empty batch has no spectrum, and any order will do
     if order == "spectral":
         if not wraps:
             raise ValueError(
                 f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
-                f"size; got {padding_mode!r} and {shape[2:]} to {size}"
+                f"size, and a basis that wraps round, as 'fourier' does; got {padding_mode!r} and "
+                f"{shape[2:]} to {size}"
             )
         if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
             raise ValueError(
@@ -138,12 +139,12 @@ def convolve(
         early = [p if first else None for p, first in zip(plans, may_come_first, strict=True)]
         late = [None if e else p for p, e in zip(plans, early, strict=True)]
         if any(early):
-            x = resample(x, early, path=path)
+            x = resample(x, early, path=rule.path)
             if bias is not None:  # downsampled after, a constant would have grown
                 bias = bias * math.prod(p.gain for p in early if p)
         y = _convolve(x, weight, bias, pads, spread, groups, padding_mode)
         if any(late):
-            y = resample(y, late, path=path)
+            y = resample(y, late, path=rule.path)
     return y[0] if unbatched else y
 
 
@@ -209,19 +210,19 @@ def _cheapest(
     shape: Sequence[int],
     weight: Sequence[int],
     plans: list[AxisPlan],
-    path: str,
+    rule: Rule,
     pointwise: list[bool],
     wraps: bool,
 ) -> str:
     """Return the order that takes the least time, of those that apply."""
     (batch, channels, *size), (outputs, per_group, *kernel) = shape, weight
     full, kept = [p.size for p in plans], [p.kept for p in plans]
-    work = work_of_orders(weight, channels, size, full, kept, path, pointwise)
+    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise)
     if wraps and "taps" in work:
         # A complex product is four real ones, on half of the frequencies; the spectrum of the
         # kernel is the same for the whole batch.
-        transforms = channels * resampling_macs(full, kept, "operator")
-        transforms += outputs * resampling_macs(kept, kept, "operator")
+        transforms = channels * resampling_macs(full, kept, None)
+        transforms += outputs * resampling_macs(kept, kept, None)
         products = math.prod(kept) * per_group * outputs
         work["spectral"] = transforms, products * (2 + math.prod(kernel) / max(1, batch))
     return cheapest(work)
@@ -233,7 +234,7 @@ def work_of_orders(
     size: Sequence[Any],
     full: Sequence[Any],
     kept: Sequence[Any],
-    path: str,
+    rule: Rule,
     pointwise: Sequence[bool],
 ) -> dict[str, tuple[Any, Any]]:
     """Return the multiply-accumulates of resampling and of convolving one example, by order.
@@ -243,7 +244,7 @@ def work_of_orders(
         channels: how many come in.
         size, full, kept: sizes that come in, that the convolution makes, and that are left of it.
             They may be whole, or know how they change with strides.
-        path: how long axes are resampled.
+        rule: by which the axes are resampled.
         pointwise: along which axes the kernel does not extend.
     """
     outputs, _, *kernel = weight
@@ -251,16 +252,16 @@ def work_of_orders(
     early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
     late = [not point for point in pointwise]
     work = {
-        "after": (outputs * resampling_macs(full, kept, path), numbers * math.prod(full)),
+        "after": (outputs * resampling_macs(full, kept, rule), numbers * math.prod(full)),
         "before": (
-            channels * resampling_macs(full, early, path, pointwise)
-            + outputs * resampling_macs(early, kept, path, late),
+            channels * resampling_macs(full, early, rule, pointwise)
+            + outputs * resampling_macs(early, kept, rule, late),
             numbers * math.prod(early),
         ),
     }
     if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
         spread = [k * m for k, m in zip(kernel, kept, strict=True)]
-        transforms = channels * resampling_macs(size, spread, "operator")
+        transforms = channels * resampling_macs(size, spread, None)
         work["taps"] = transforms, numbers * math.prod(kept)
     return work
 

@@ -96,14 +96,16 @@ def axis_weights(
     ``band`` is the kept length that goes with the stride: without a fall, it says what passes.
     """
     dtype = window_dtype(stride.device)
-    frequency = BASES[rule.basis].frequencies(length).to(stride.device, dtype)
+    basis = BASES[rule.basis]
+    frequency = basis.frequencies(length).to(stride.device, dtype)
     stride = stride.to(dtype)
     if smoothness == 0:
         # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
         # takes a parameter without one for a mistake.
-        return BASES[rule.basis].is_kept(frequency, band).to(dtype) + 0 * stride
+        return basis.is_kept(frequency, band).to(dtype) + 0 * stride
     window, convention = WINDOWS[rule.window], sizes.CONVENTIONS[rule.convention]
-    lowest = sizes.lowest_stride(size, smoothness, offset, window, convention)
+    highest = basis.highest(size)
+    lowest = sizes.lowest_stride(size, smoothness, offset, window, convention, highest)
     cutoff = size / (2 * held_in(stride, lowest, size)) + offset
     if convention.is_tight:
         cutoff = as_meant(cutoff)
@@ -167,7 +169,7 @@ def window(
         offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
         crop: whether frequencies that are not kept are left out.
         convention: ``"tight"`` ends the fall at N/(2S), the others begin it there.
-        window: ``"ramp"`` or ``"raised_cosine"``.
+        window: as for :func:`diff_stride`.
 
     Returns:
         A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.

@@ -23,9 +23,9 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     planned = [(first + i, axis) for i, axis in enumerate(plans) if axis is not None]
     short = []
     for dim, axis in planned:
-        transform = axis.basis.transform
-        if transform is not None and by_fft(axis.size, path, axes):
-            work = transform(work, dim, axis.kept, axis.weights.to(work.dtype))
+        if by_fft(axis.basis, axis.size, path, axes):
+            assert axis.basis.transform is not None
+            work = axis.basis.transform(work, dim, axis.kept, axis.weights.to(work.dtype))
         else:
             short.append((dim, axis))
     if short:

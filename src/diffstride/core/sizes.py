@@ -97,17 +97,19 @@ def lowest_stride(
     offset: float,
     window: Window = RAMP,
     convention: Convention = PAPER,
+    highest: float | None = None,
 ) -> float:
     """Return S_min(N), the stride at which the window is ½ at the highest frequency of the axis.
 
     Below it, the fall of the window would lie beyond the spectrum, where nothing is left to tell
     the stride to grow. Axes too short for such a stride get 1, and so do tight windows, which fall
-    before the spectrum ends.
+    before the spectrum ends. The highest frequency is ⌊N/2⌋, as in the Fourier basis, unless given.
 
     >>> round(lowest_stride(32, 4.0, 0.0), 4)
     1.1429
     """
-    half: float = size // 2 - window.end(0.0, smoothness) / 2 - offset
+    highest = size // 2 if highest is None else highest
+    half: float = highest - window.end(0.0, smoothness) / 2 - offset
     if convention.is_tight or half <= 0 or size / (2 * half) > size:
         return 1.0
     return size / (2 * half)

@@ -34,7 +34,7 @@ class AxisConstants:
         made = cls(axis.size, axis.kept, axis.gain, basis=axis.basis)
         if axis.size == axis.kept and bool((axis.weights == 1).all()):
             return made
-        if axis.basis.transform is not None and by_fft(axis.size, "auto", axes):
+        if by_fft(axis.basis, axis.size, "auto", axes):
             return replace(made, weights=axis.weights.to(like))
         return replace(made, matrix=dense(axis).to(like))
 

@@ -108,9 +108,9 @@ class DiffStrideConvNd(Resizer):
         early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
         late = [not is_first for is_first in first]
         return (
-            channels * resampling_macs(size, early, self.rule.path, first)
+            channels * resampling_macs(size, early, self.rule, first)
             + self.weight.numel() * math.prod(early)
-            + outputs * resampling_macs(early, kept, self.rule.path, late)
+            + outputs * resampling_macs(early, kept, self.rule, late)
         )
 
     def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
@@ -129,7 +129,7 @@ class DiffStrideConvNd(Resizer):
             dilation=self.dilation,
             groups=self.groups,
             padding_mode=self.padding_mode,
-            path=self.rule.path,
+            rule=self.rule,
             order=self.order,
         )
 

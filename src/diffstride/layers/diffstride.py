@@ -263,8 +263,8 @@ class DiffStride2d(DiffStrideNd):
         min_stride, max_stride: the range the stride is held in while training.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
         convention: ``"paper"`` or ``"symmetric"``: whether the last axis keeps one frequency more.
-        window: ``"ramp"`` or ``"raised_cosine"``: the shape of the fall.
-        basis: ``"fourier"``: the functions of which the lowest are kept.
+        window: the shape of the fall; :func:`diffstride.functional.diff_stride` has the names.
+        basis: the functions of which the lowest are kept; the names are there too.
         path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
         device, dtype: of the parameter.
 

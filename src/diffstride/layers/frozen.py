@@ -91,8 +91,10 @@ class Frozen(Counted):
             if weights is None:
                 continue
             self._buffers[f"weights{i}"] = None
-            # Small products take about three times as long as a large one, for the same work.
-            if n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
+            # Blocks are of the Fourier basis alone. Their small products take about three times as
+            # long as a large one, for the same work.
+            blocks = isinstance(self._bases[i], bases.Fourier)
+            if not blocks or n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
                 self._buffers[f"matrix{i}"] = dense(self._plan(i, weights.double())).to(weights)
             else:
                 self.add_module(f"products{i}", BlockProducts(n, m, weights))

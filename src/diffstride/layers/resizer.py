@@ -101,7 +101,7 @@ class Resizer(Counted):
         return self.rule.soft_size(size, strides)
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
-        return channels * resampling_macs(size, kept, self.rule.path)
+        return channels * resampling_macs(size, kept, self.rule)
 
     def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
         """Do what must be done outside of a compiled graph, before an input of this size is read.

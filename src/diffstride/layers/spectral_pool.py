@@ -52,8 +52,9 @@ class SpectralPoolNd(Resizer):
         text = f"output_size={rule.output_size}"
         if self.stride is not None:
             text = f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
+        basis = "" if rule.basis == "fourier" else f", basis={rule.basis!r}"
         path = "" if rule.path == "auto" else f", path={rule.path!r}"
-        return f"{text}, norm={rule.norm!r}{path}"
+        return f"{text}, norm={rule.norm!r}{basis}{path}"
 
 
 class SpectralPool1d(SpectralPoolNd):
@@ -76,7 +77,8 @@ class SpectralPool2d(SpectralPoolNd):
         stride: one number of at least 1, or one per axis; need not be whole.
         output_size: the size to come out, instead of a stride.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
-        basis: ``"fourier"``: the functions of which the lowest are kept.
+        basis: the functions of which the lowest are kept; names as for
+            :func:`diffstride.functional.diff_stride`.
         path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
 
     Raises:

@@ -63,8 +63,8 @@ def create(
             the function of that name in ``diffstride.models``.
         num_classes: how many scores come out; for ``audio_cnn`` also a mapping task → classes.
         in_channels: 3 for images, 1 for audio, unless given.
-        downsampling: ``"strided"`` (the textbook network), ``"average"``, ``"max"``,
-            ``"spectral"`` or ``"diffstride"``.
+        downsampling: ``"diffstride"``, ``"strided"`` (the textbook network) or another kind that
+            :func:`diffstride.layers.downsample` has.
         strides: one a site, each a number or one number per axis, or all of the latter in a row;
             those of the textbook network unless given. Where a stride is learned, these are the
             initial ones.

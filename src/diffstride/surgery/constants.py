@@ -43,7 +43,10 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
 
     observe(model, example, Sizes(), layers=layers)
     if not found:
-        raise ValueError("the model has no DiffStride, DiffStrideConv or SpectralPool to freeze")
+        raise ValueError(
+            "the model has no DiffStride or other layer of this library that changes sizes, and so "
+            "nothing to freeze"
+        )
     return found
 
 

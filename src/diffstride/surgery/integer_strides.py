@@ -20,11 +20,13 @@ def with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
     """A network, which is changed, with every stride the nearest whole number."""
     sizes = find_sizes(model, example)
     # All is read before anything is changed: layers may follow others.
-    strides = {
-        module: tuple(max(1, round(s)) for s in resizer_of(module).strides_for(size))
-        for module, size in sizes.items()
+    strides = {module: resizer_of(module).strides_for(size) for module, size in sizes.items()}
+    made = {
+        module: _whole(module, tuple(max(1, round(s)) for s in own))
+        for module, own in strides.items()
+        if min(own) >= 1  # what makes maps larger has no stride, and stays as it is
     }
-    plain = replace_modules(model, {module: _whole(module, strides[module]) for module in sizes})
+    plain = replace_modules(model, made)
     try:
         with torch.no_grad():
             plain(example)
