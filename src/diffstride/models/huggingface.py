@@ -1,7 +1,6 @@
 """Folders that transformers wrote of a converted network, read back with what was learned."""
 
 import importlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,12 @@ from diffstride.layers.converted import Converted, recast
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
-def is_converted(config: Any) -> bool:
-    """Whether a ``config.json`` is one of transformers, of a network that was converted."""
-    return isinstance(config, dict) and "architectures" in config and "diffstride" in config
-
-
-def load_converted(
-    folder: str | os.PathLike[str], config: Mapping[str, Any], model: nn.Module | None = None
-) -> nn.Module:
-    """The network in a folder that the ``save_pretrained`` of transformers wrote.
+def load_converted(path: Path, config: Mapping[str, Any], model: nn.Module | None) -> nn.Module:
+    """Return the network in a folder that the ``save_pretrained`` of transformers wrote.
 
     The class that ``config`` names is built by transformers, converted as the record in ``config``
-    says, and given the weights of the folder, all of them.
-
-    Args:
-        folder: on this machine.
-        config: its ``config.json``.
-        model: for a class that transformers has not, a network of it to load into, converted or
-            not.
+    says, and given the weights of the folder, all of them. For a class that transformers has not,
+    ``model`` is a network of it to load into, converted or not.
 
     Raises:
         ImportError: if transformers is not installed.
@@ -39,12 +26,11 @@ def load_converted(
         ValueError: if transformers has no such network and ``model`` is not one, or the weights are
             of another one.
     """
-    path = Path(folder).expanduser()
     network = _architecture(config["architectures"], path, model)
     if not any((path / name).is_file() for name in WEIGHTS):
         raise FileNotFoundError(
-            f"{folder} has none of {' and '.join(WEIGHTS)}: save the network with "
-            f"model.save_pretrained(folder), or copy the whole folder"
+            f"{path} has none of {' and '.join(WEIGHTS)}: save the network with "
+            f"model.save_pretrained(folder), or copy all of the folder"
         )
     record = config["diffstride"]
     loaded = _load(network, record, path)
@@ -55,14 +41,14 @@ def load_converted(
     try:
         model.load_state_dict(loaded.state_dict())
     except RuntimeError as error:
-        raise ValueError(f"{folder} has the weights of another network: {error}") from error
+        raise ValueError(f"{path} has the weights of another network: {error}") from error
     config_of_model: Any = model.config
     config_of_model.diffstride = record  # for when it is saved again
     return model.eval()
 
 
 def _load(network: Any, record: Mapping[str, Any], path: Path) -> nn.Module:
-    """A network of a class of transformers, converted, with the weights of a folder."""
+    """Return a network of a class of transformers, converted, with the weights of a folder."""
 
     class ConvertedNetwork(network):  # type: ignore[misc]
         """Converted before transformers loads the weights: it knows how, sharded ones and all."""
@@ -72,16 +58,13 @@ def _load(network: Any, record: Mapping[str, Any], path: Path) -> nn.Module:
             apply_conversion(self, record)
 
     try:
-        model, found = ConvertedNetwork.from_pretrained(
+        model, info = ConvertedNetwork.from_pretrained(
             path, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
     except (RuntimeError, OSError, KeyError, TypeError) as error:
         raise ValueError(f"{path} can't be loaded as a {network.__name__}: {error}") from error
-    wrong = [
-        f"{kind.removesuffix('_keys')} {name}"
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
-        for name in sorted(map(str, found[kind]))
-    ]
+    kinds = ("missing", "unexpected", "mismatched")
+    wrong = [f"{kind} {name}" for kind in kinds for name in sorted(map(str, info[f"{kind}_keys"]))]
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(f"{path} has the weights of another network: {wrong[0]}{more}")
@@ -90,7 +73,7 @@ def _load(network: Any, record: Mapping[str, Any], path: Path) -> nn.Module:
 
 
 def _architecture(names: Any, path: Path, model: nn.Module | None) -> Any:
-    """The class to build: the one of transformers, or that of a network of one's own."""
+    """Return the class to build: the one of transformers, or that of ``model``."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:
@@ -103,16 +86,16 @@ def _architecture(names: Any, path: Path, model: nn.Module | None) -> Any:
         return isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
 
     name = names[0] if isinstance(names, list) and names else None
-    found = getattr(transformers, name, None) if isinstance(name, str) else None
-    if is_network(found):
+    named = getattr(transformers, name, None) if isinstance(name, str) else None
+    if is_network(named):
         if model is not None:
             raise ValueError(f"{path} says itself how its network is built: leave out model=")
-        return found
+        return named
     if model is None:
         raise ValueError(
             f"config.json in {path} has architectures {names!r}, and transformers "
-            f"{transformers.__version__} has no network of that name: if it is a class of your "
-            f"own, build one of it and give it as model="
+            f"{transformers.__version__} has no network of that name: if the class is yours, build "
+            f"one of it and give it as model="
         )
     if not is_network(type(model)):
         raise ValueError(
