@@ -1,7 +1,6 @@
-"""How a graph that is being made knows the size that a learnable stride makes.
+"""How a graph that is being made knows the size that a stride makes, which it can't read itself.
 
-A graph can't read the stride, on which the size depends. Imported by compiled code alone: this
-loads the compiler.
+Imported by compiled code alone: this loads the compiler.
 """
 
 from collections.abc import Sequence
@@ -49,17 +48,14 @@ def projected_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_graph_whole() -> bool:
-    """Return whether the graph must not be left: with ``fullgraph=True``, or in an export.
-
-    Where torch does not say, as if it were so: then the graph itself checks what it can't read.
-    """
+    """Return whether the graph must not be left: with ``fullgraph=True``, or in an export."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     try:
         maker = InstructionTranslator.current_tx()
         return bool(maker.one_graph or getattr(maker, "error_on_graph_break", False))
     except (AttributeError, LookupError, RuntimeError):
-        return True
+        return True  # torch does not say: then the graph checks the stride, which is always right
 
 
 def last_read(layer: "DiffStrideNd") -> tuple[float, ...]:

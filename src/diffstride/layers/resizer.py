@@ -4,27 +4,87 @@ Costs, budgets, penalties, tables, freezing, exports and callbacks ask :class:`R
 other class. A new kind of layer answers these questions, and works with all of them.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
+from diffstride.core.bases import BASES, Basis, cached
 from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
 from diffstride.core.windows import WINDOWS
-from diffstride.core.work import resampling_macs
-from diffstride.layers.constants import AxisConstants
+from diffstride.core.work import by_fft, cheapest_order, fft_macs, resampling_macs
 
 if TYPE_CHECKING:
     from diffstride.layers.diffstride import DiffStrideNd
 
 Size = Sequence[Any]
 """Numbers of samples: whole ones, or ones that know how they change with strides."""
+
+
+@dataclass(frozen=True)
+class AxisConstants:
+    """What happens to one axis of N samples, which become M, once nothing is learned any more.
+
+    It is multiplied by a matrix (M × N), or filtered without one, by a weight for each frequency.
+    With neither it stays as it is.
+    """
+
+    size: int
+    kept: int
+    gain: float = 1.0
+    """What a constant is multiplied by."""
+    matrix: Tensor | None = None
+    weights: Tensor | None = None
+    basis: Basis = BASES["fourier"]
+
+    @classmethod
+    def of(cls, axis: AxisPlan, axes: int, like: Tensor) -> "AxisConstants":
+        """Return what a plan does, in the precision of ``like``: the cheaper of both ways."""
+        made = cls(axis.size, axis.kept, axis.gain, basis=axis.basis)
+        if axis.size == axis.kept and bool((axis.weights == 1).all()):
+            return made
+        if axis.basis.transform is not None and by_fft(axis.size, "auto", axes):
+            return replace(made, weights=axis.weights.to(like))
+        return replace(made, matrix=dense(axis).to(like))
+
+    @property
+    def is_identity(self) -> bool:
+        return self.matrix is None and self.weights is None
+
+    def dense(self, like: Tensor) -> Tensor:
+        """Return the matrix (M × N) of the axis, however it is done."""
+        if self.matrix is not None:
+            return self.matrix
+        if self.weights is None:
+            return torch.eye(self.size, dtype=like.dtype, device=like.device)
+        weights = self.weights.double()
+        return dense(AxisPlan(self.size, self.kept, weights, self.gain, self.basis)).to(like)
+
+
+def dense(axis: AxisPlan) -> Tensor:
+    """Return the matrix (M × N) of a plan, in the precision of its weights."""
+    analysis, synthesis = cached(axis.basis.matrices, axis.size, axis.kept, axis.weights)
+    return (synthesis * axis.per_function) @ analysis
+
+
+def work(axes: Sequence[AxisConstants]) -> int:
+    """Return the multiply-accumulates of one channel."""
+    current, total = [axis.size for axis in axes], 0
+    for i in cheapest_order(current, [axis.kept for axis in axes]):
+        axis, before = axes[i], math.prod(current)
+        current[i] = axis.kept
+        if axis.matrix is not None:
+            total += before * axis.kept
+        elif axis.weights is not None:
+            total += fft_macs(axis.size, axis.kept, before, math.prod(current))
+    return total
 
 
 class RuleField:
@@ -43,10 +103,8 @@ class RuleField:
 class Counted(nn.Module):
     """A layer that says what it costs."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether its work is its own, and not that of a layer that it calls."""
-        return True
+    counts = True
+    """Whether it works itself, and is not done by a layer that it calls."""
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         """Return the multiply-accumulates of one example, from one size to another."""
@@ -56,7 +114,7 @@ class Counted(nn.Module):
 class Resizer(Counted):
     """A layer that changes the size of its input, by a rule and one stride for each axis."""
 
-    axes: ClassVar[int]
+    axes: int
     rule: Rule
     smoothness = RuleField()
     norm = RuleField()
@@ -67,10 +125,8 @@ class Resizer(Counted):
     basis = RuleField()
     path = RuleField()
 
-    @property
-    def strides(self) -> tuple[float, ...]:
-        """The strides in use, one per axis."""
-        raise NotImplementedError
+    follows = False
+    """Whether this layer makes the size that the owner of its stride has made before."""
 
     @property
     def stride_owner(self) -> "DiffStrideNd | None":
@@ -78,9 +134,10 @@ class Resizer(Counted):
         return None
 
     @property
-    def follows(self) -> bool:
-        """Whether this layer makes the size that the owner of its stride has made before."""
-        return False
+    def strides(self) -> tuple[float, ...]:
+        """The strides in use, one per axis."""
+        assert self.stride_owner is not None
+        return self.stride_owner.strides
 
     def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
         """Return the strides by which an input of this size is downsampled."""
@@ -99,9 +156,9 @@ class Resizer(Counted):
             return whole
         if not self.rule.crop:
             return size
-        window = WINDOWS[self.rule.window]
+        end = WINDOWS[self.rule.window].end
         sites = zip(size, strides, self.rule.smoothness_of(self.axes), strict=True)
-        return [2 * window.end(n / (2 * s), smoothness) for n, s, smoothness in sites]
+        return [2 * end(n / (2 * s), smoothness) for n, s, smoothness in sites]
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         return channels * resampling_macs(size, kept, self.rule.path)
@@ -113,9 +170,7 @@ class Resizer(Counted):
         """
         return None
 
-    def plans(
-        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
-    ) -> list[AxisPlan]:
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         """Return what to do to each axis of an input; ``known`` is what was prepared for it."""
         raise NotImplementedError
 

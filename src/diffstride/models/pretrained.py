@@ -209,7 +209,7 @@ def _outline(model: nn.Module) -> tuple[dict[str, type], dict[str, torch.Size]]:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """Return what a module was made with, as far as it kept it: kernel size, stride, smoothness."""
-    kinds = bool | int | float | str | tuple | Rule | None
+    kinds = (int, float, str, tuple, Rule, type(None))
     return {
         name: value
         for name, value in vars(module).items()
