@@ -23,10 +23,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-# What the sums of products leave out. It is less than float32 rounds.
-PRECISION = 1e-7
-# How large the constants of one axis may be, if there is a way.
-LARGEST_BYTES = 4_500_000
+PRECISION = 1e-7  # what the sums of products may leave out: less than float32 rounds
+LARGEST_BYTES = 4_500_000  # of the constants of one axis, if there is a way
 
 
 class Blocks:
@@ -71,9 +69,7 @@ def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
 
 
 def choose_blocks(size: int, kept: int) -> int:
-    """Return how many blocks are the least work with constants that are not too large.
-
-    If they are too large for every number, the one with the smallest.
+    """Return how many blocks are the least work with small constants, else the smallest ones.
 
     >>> choose_blocks(16000, 4008)
     80
@@ -86,10 +82,8 @@ def choose_blocks(size: int, kept: int) -> int:
 class BlockProducts(nn.Module):
     """Filters and resamples an axis of N samples to M, as :func:`diffstride.core.fft.apply` does.
 
-    Args:
-        size, kept: N and M.
-        weights: of the frequencies 0 … ⌊M/2⌋.
-        blocks: how many; :func:`choose_blocks` unless given.
+    ``weights`` are those of the frequencies 0 … ⌊M/2⌋; :func:`choose_blocks` says how many blocks
+    unless they are given.
 
     >>> layer = BlockProducts(100, 31, torch.ones(16, dtype=torch.float64))
     >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
@@ -108,8 +102,7 @@ class BlockProducts(nn.Module):
         blocks = blocks or choose_blocks(size, kept)
         self.before, self.after = Blocks(size, blocks), Blocks(kept, blocks)
         polynomials, of_frequency = _separate(kept // 2, blocks)
-        self.rank = polynomials.shape[-1]
-        """How many functions there are, of each parity."""
+        self.rank = polynomials.shape[-1]  # how many functions there are, of each parity
         last = size // self.before.repeats - 1
         constants = {
             "analysis": _functions(self.before, polynomials).mT,

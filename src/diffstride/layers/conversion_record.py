@@ -7,20 +7,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from diffstride.layers.converted import (
-    CONVERTED,
-    Converted,
-    Following,
-    converted_class,
-    recast,
-    torch_class,
-    whole_strides,
-)
+from diffstride.layers import converted
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 
-VERSION = 1
-"""Of a record; a higher one is of a later version of this library."""
+VERSION = 1  # of a record; a higher one is of a later version of this library
 LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
 # What a subclass may have without computing something else, and what Python and torch.jit add.
@@ -29,30 +21,19 @@ _HARMLESS |= {"__constants__", "__annotations__", "__annotate_func__", "__annota
 
 
 def leader_site(
-    name: str,
-    layer: type[nn.Module],
-    pooling: str,
-    stride: Sequence[float],
-    options: Mapping[str, Any],
+    name: str, layer: type, pooling: str, stride: Sequence[float], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the entry of a site that gets a stride."""
     # Where a stride is, its layer's weights say; a dtype is written by its name.
-    kept = {
-        key: str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
-        for key, value in options.items()
-        if key != "device"
-    }
+    kept = {key: value for key, value in options.items() if key != "device"}
+    if isinstance(kept.get("dtype"), torch.dtype):
+        kept["dtype"] = str(kept["dtype"]).removeprefix("torch.")
     site = {"name": name, "layer": layer.__name__, "pooling": pooling}
     return site | {"stride": [float(s) for s in stride], "options": kept}
 
 
 def follower_site(
-    name: str,
-    layer: type[nn.Module],
-    pooling: str,
-    leader: str,
-    ratio: Sequence[float],
-    same_size: bool,
+    name: str, layer: type, pooling: str, leader: str, ratio: Sequence[float], same_size: bool
 ) -> dict[str, Any]:
     """Return the entry of a site that follows another."""
     site = {"name": name, "layer": layer.__name__, "pooling": pooling, "follows": leader}
@@ -95,20 +76,22 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
 
 def check_convertible(name: str, module: nn.Module) -> type[nn.Module]:
     """Return the class of torch that a layer is of; raise a ValueError if it computes otherwise."""
-    base, kind = torch_class(module), type(module)
+    base, kind = converted.torch_class(module), type(module)
     where, advice = name or "the model", f"leave it out with exclude=[{name!r}]"
     if base is None:
         raise ValueError(f"{where} is a {kind.__name__}, which has no stride to learn")
     derived = kind.__mro__[: kind.__mro__.index(base)]
     # The class that a parametrisation of torch makes computes a weight, and nothing else.
-    derived = derived[1:] if _is_parametrised(module) else derived
-    names = _names(base) - set(vars(_Empty)) - _HARMLESS if derived else set()
+    derived = derived[1:] if is_parametrized(module) else derived
+    # What the class of torch has, and what its layers have: their stride, their weight.
+    make: Any = base
+    layer = make(1, 1, 1, device="meta") if converted.CONVERTED[base][0] == "conv" else make(1)
+    names = {*dir(base), *vars(layer), *layer._parameters} - {*vars(_Empty)} - _HARMLESS
     for other in derived:
         if changed := [n for n in vars(other) if n in names]:
             raise ValueError(
                 f"{where} is a {other.__name__}, which does more than a {base.__name__}: it has a "
-                f"{changed[0]} of its own, which may need the stride that it was made with; "
-                f"{advice}"
+                f"{changed[0]} of its own, which may need the stride it was made with; {advice}"
             )
     if method := replaced_method(module):
         raise ValueError(
@@ -137,13 +120,6 @@ def replaced_method(module: nn.Module) -> str | None:
     return None
 
 
-def _names(base: type[nn.Module]) -> set[str]:
-    """Return what a class of torch has, and what its layers have: their stride, their weight."""
-    make: Any = base
-    layer = make(1, 1, 1, device="meta") if CONVERTED[base][0] == "conv" else make(1)
-    return {*dir(base), *vars(layer), *layer._parameters}
-
-
 class _Empty:
     """Has what Python gives to every class."""
 
@@ -153,41 +129,39 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
     name = site["name"]
     module = _submodule(model, name)
     base = check_convertible(name, module)
-    if base.__name__ != site["layer"] or max(whole_strides(module)) == 1:
+    if base.__name__ != site["layer"] or max(converted.whole_strides(module)) == 1:
         raise ValueError(
             f"the record of the conversion has {name} as a {site['layer']} with a stride, and it "
             f"is {module}: was the network built like the one that was converted?"
         )
-    kind, axes, _ = CONVERTED[base]
+    kind, axes, _ = converted.CONVERTED[base]
     if "follows" in site:
         leader = _submodule(model, site["follows"])
-        if not isinstance(leader, Converted):
+        if not isinstance(leader, converted.Converted):
             raise ValueError(
-                f"the record of the conversion has {name} follow {site['follows']}, which is not "
-                f"converted before it"
+                f"the record has {name} follow {site['follows']}, which is not converted before it"
             )
-        layer: nn.Module = Following(leader, site["ratio"], site["same_size"])
+        layer: nn.Module = converted.Following(leader, site["ratio"], site["same_size"])
     else:
         options = dict(site["options"])
-        if "dtype" in options:
+        if options.get("dtype"):
             options["dtype"] = getattr(torch, options["dtype"])
         layer = LAYERS[axes](site["stride"], **options)
-        parameter = next(itertools.chain(module.parameters(), model.parameters()), None)
-        if parameter is not None:
-            layer = layer.to(parameter.device)
+        parameters = itertools.chain(module.parameters(), model.parameters(), layer.parameters())
+        layer = layer.to(next(parameters).device)
     layer.train(module.training)
     if kind != "conv" and site["pooling"] == "replace":
-        converted = converted_class(nn.Identity)()
-        converted.training = module.training
+        new: Any = converted.converted_class(nn.Identity)()
+        new.training = module.training
     else:
-        converted = recast(module, _class_of(module))
-        converted.stride = (1,) * axes
-    converted.downsample = layer
+        new = converted.recast(module, _class_of(module))
+        new.stride = (1,) * axes
+    new.downsample = layer
     if model is module:
-        return converted  # type: ignore[no-any-return]
+        return new  # type: ignore[no-any-return]
     for parent in list(model.modules()):
         for child in [key for key, value in parent._modules.items() if value is module]:
-            setattr(parent, child, converted)
+            setattr(parent, child, new)
     return model
 
 
@@ -201,17 +175,12 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         ) from error
 
 
-def _is_parametrised(module: nn.Module) -> bool:
-    """Return whether ``torch.nn.utils.parametrize`` has made a class for this module alone."""
-    return "parametrizations" in module._modules
-
-
 def _class_of(module: nn.Module) -> type[Any]:
     """Return the class that a layer has once it is converted, with all that its class has."""
     kind: Any = type(module)
-    if not _is_parametrised(module):
-        return converted_class(kind)
-    changed = converted_class(kind.__bases__[0])
+    if not is_parametrized(module):
+        return converted.converted_class(kind)
+    changed = converted.converted_class(kind.__bases__[0])
     # The same on top again: torch takes it away by going to the first base.
     top = {key: value for key, value in vars(kind).items() if key not in vars(_Empty)}
     return type(f"Parametrized{changed.__name__}", (changed,), top)

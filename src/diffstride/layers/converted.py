@@ -15,22 +15,20 @@ from diffstride.core.tracing import shape_of
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
 
-# How large the matrix of an axis may be that is interpolated.
-LARGEST_BYTES = 2**28
+LARGEST_BYTES = 2**28  # of the matrix of an axis that is interpolated
 
 
 class Converted(nn.Module):
     """A layer of torch that runs as ever, but without a stride, and then ``downsample``.
 
     It is mixed into the layer's class, so that parameters keep their names and ``isinstance`` its
-    answers. A state dict of the layer before it was converted has no learnable stride, and loads:
-    the one that is there stays.
+    answers. A state dict from before it was converted loads: the stride that is there stays.
     """
 
+    converted_from: type[nn.Module]
     downsample: nn.Module
     sizes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """Before and after ``downsample`` in the pass that is running, for layers that follow."""
-
     downsample_first = False
     """Whether the order is the other one, which for some layers gives the same for less."""
 
@@ -52,17 +50,16 @@ class Converted(nn.Module):
             state_dict.setdefault(name, parameter.detach())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        # Pickles name classes by where they are written, and these are written nowhere.
+        state = self.__getstate__() if hasattr(self, "__getstate__") else vars(self)
+        return _empty_converted, (self.converted_from,), state
+
 
 @functools.cache
 def converted_class(kind: Any) -> type[Any]:
     """Return a class of torch, or one derived from it, with :class:`Converted` mixed in."""
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        # Pickles name classes by where they are written, and this one is written nowhere.
-        state = self.__getstate__() if hasattr(self, "__getstate__") else vars(self)
-        return _empty_converted, (kind,), state
-
-    return type(f"Converted{kind.__name__}", (Converted, kind), {"__reduce_ex__": reduce})
+    return type(f"Converted{kind.__name__}", (Converted, kind), {"converted_from": kind})
 
 
 def _empty_converted(kind: Any) -> Any:
@@ -86,12 +83,8 @@ class Following(Resizer):
 
     Where both get maps of one size, this is the leader's downsampling, called again. Otherwise it
     makes the size that the leader has made just before, with the leader's stride times how much
-    larger the input is here: both keep the same frequencies.
-
-    Args:
-        leader: the layer to follow.
-        ratio: of the strides that both had before they were learned.
-        same_size: whether both are given maps of one size, whatever the size of the input.
+    larger the input is here: both keep the same frequencies. ``ratio`` is that of the strides that
+    both had before they were learned.
     """
 
     follows = True
@@ -172,9 +165,8 @@ def lengthened(axis: AxisConstants, size: int, like: Tensor) -> AxisConstants:
     if axis.size * size * like.element_size() > LARGEST_BYTES:
         raise ValueError(
             f"an axis of {axis.size} samples is interpolated to {size}, which no filter does, and "
-            f"its matrix would have {axis.size * size / 1e6:.0f} million numbers: convert the "
-            f"network so that no branch is shorter than the one it meets, or freeze it for shorter "
-            f"inputs"
+            f"its matrix would have {axis.size * size / 1e6:.0f} million numbers: freeze it for "
+            f"shorter inputs, or convert it so that no branch is shorter than the one it meets"
         )
     samples = torch.eye(axis.kept, dtype=like.dtype, device=like.device)
     longer = _interpolate(samples[None], (size,))[0].mT

@@ -18,12 +18,9 @@ from diffstride.layers.resizer import Resizer, Size
 
 
 class Reading(NamedTuple):
-    """The values that a layer last read from its parameter, and what they are in its range.
+    """The values that a layer last read from its parameter, and what they are in its range."""
 
-    The parameter is None if it is computed from others, and so can't be copied.
-    """
-
-    parameter: Tensor | None
+    parameter: Tensor | None  # none that is computed from others: that can't be copied
     version: int
     values: tuple[float, ...]
     strides: tuple[float, ...]
@@ -74,14 +71,13 @@ class DiffStrideNd(Resizer):
             raise ValueError(f"max_stride must be at least min_stride={min_stride}, got {highest}")
         if not all(min_stride <= s <= highest for s in initial):
             raise ValueError(
-                f"stride must be from min_stride to max_stride, "
-                f"got {initial} and [{min_stride}, {highest}]"
+                f"stride must be from min_stride to max_stride, got {initial} and "
+                f"[{min_stride}, {highest}]"
             )
         if shared and len(set(initial)) > 1:
             raise ValueError(f"stride must be the same on all axes when shared=True, got {initial}")
         self.shared = shared
-        self.min_stride = min_stride
-        self.max_stride = max_stride
+        self.min_stride, self.max_stride = min_stride, max_stride
         self._initial = initial
         values = torch.empty(1 if shared else self.axes, device=device, dtype=dtype)
         self.stride = nn.Parameter(values, requires_grad=learnable)
@@ -103,8 +99,7 @@ class DiffStrideNd(Resizer):
     @property
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
-        # On the meta device a parameter has a shape, but no value: plan with the last one known.
-        return (self._reading if self.stride.is_meta else self._read()).strides
+        return self._read().strides
 
     def differentiable_strides(self) -> Tensor:
         """Return one stride per axis within the range; the gradient passes straight through."""
@@ -140,8 +135,6 @@ class DiffStrideNd(Resizer):
 
     def project(self) -> tuple[float, ...]:
         """Return the strides, to whose range the parameter is projected if the layer learns."""
-        if self.stride.is_meta:
-            return self.strides
         _, _, values, strides = self._read()
         arguments.check_strides(strides)
         # Not written without need: a write between the two branches that share a layer would
@@ -158,12 +151,12 @@ class DiffStrideNd(Resizer):
         return clamped * self.axes if self.shared else clamped
 
     def _read(self) -> Reading:
-        """Return the parameter's values, read once for each update where an accelerator would wait.
-
-        The version of a tensor counts every change in place but those made through ``.data``.
-        """
+        """Return the parameter's values, read once an update where an accelerator would wait."""
         stride, last = self.stride, self._reading
+        if stride.is_meta:  # it has a shape, but no value: plan with the last one known
+            return last
         parameter, free = stride if stride.is_leaf else None, _reads_are_free(stride.device)
+        # It counts every change in place but those made through ``.data``.
         version = -1 if stride.is_inference() else stride._version
         if free or last.parameter is not stride or not last.version == version >= 0:
             values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
@@ -175,8 +168,7 @@ class DiffStrideNd(Resizer):
     def _refresh(self) -> None:
         """Read the stride for whole graphs in eval mode, which can't read it by themselves."""
         with contextlib.suppress(TypeError):  # one without values, as the compiler has them
-            if not self.stride.is_meta:
-                self._read()
+            self._read()
 
     def train(self, mode: bool = True) -> "DiffStrideNd":
         super().train(mode)
@@ -197,13 +189,12 @@ class DiffStrideNd(Resizer):
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
         smoothness = f"{self.smoothness!r}".removesuffix(".0")
-        words = [f"stride=({strides})", f"learnable={self.stride.requires_grad}"]
-        words.append(f"smoothness={smoothness}")
+        text = f"stride=({strides}), learnable={self.stride.requires_grad}, smoothness={smoothness}"
         for name, argument in inspect.signature(DiffStrideNd).parameters.items():
             value = getattr(self.rule if hasattr(self.rule, name) else self, name, None)
             if name not in ("stride", "smoothness", "learnable") and value != argument.default:
-                words.append(f"{name}={value!r}")
-        return ", ".join(words)
+                text += f", {name}={value!r}"
+        return text
 
 
 @functools.cache

@@ -50,9 +50,8 @@ def downsample(
             as large as the stride; ``"spectral"`` cuts the spectrum; ``"diffstride"`` learns.
         stride: one number, or one per axis. The first three kinds need whole numbers.
         dims: how many spatial axes there are, from 1 to 3.
-        smoothness, shared: of a learnable stride; the other kinds have none.
-        options: other arguments of a learnable layer, such as ``norm`` and ``convention``. Kinds
-            that have no such argument leave it aside, so that networks can be compared.
+        smoothness, shared, options: arguments of a learnable layer. Kinds that have no such
+            argument leave it aside, so that networks can be compared.
 
     Raises:
         ValueError: for an unknown kind, or a stride that it can't have.

@@ -11,8 +11,7 @@ from diffstride.core import bases
 from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
 from diffstride.core.work import cheapest_order
-from diffstride.layers.block_products import BlockProducts, choose_blocks
-from diffstride.layers.block_products import work as work_of_blocks
+from diffstride.layers import block_products
 from diffstride.layers.resizer import AxisConstants, Counted, Size, dense, work
 from diffstride.text import times
 
@@ -46,8 +45,7 @@ class Frozen(Counted):
         super().__init__()
         self.size = tuple(axis.size for axis in axes)
         self.output_size = tuple(axis.kept for axis in axes)
-        self.work = work(axes)
-        """Multiply-accumulates of one channel."""
+        self.work = work(axes)  # multiply-accumulates of one channel
         self._bases = [axis.basis for axis in axes]
         for i, axis in enumerate(axes):
             for name, values in (("matrix", axis.matrix), ("weights", axis.weights)):
@@ -84,10 +82,10 @@ class Frozen(Counted):
             if weights is None:
                 continue
             # Small products take about three times as long as a large one, for the same work.
-            if n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
+            if n * m <= 3 * block_products.work(n, m, block_products.choose_blocks(n, m))[0]:
                 self._buffers[f"matrix{i}"] = dense(self._plan(i, weights.double())).to(weights)
             else:
-                self.add_module(f"products{i}", BlockProducts(n, m, weights))
+                self.add_module(f"products{i}", block_products.BlockProducts(n, m, weights))
 
     def extra_repr(self) -> str:
         return f"{times(self.size)} → {times(self.output_size)}"
@@ -124,9 +122,8 @@ class Subsample(nn.Module):
         self.strides = tuple(strides)
 
     def forward(self, x: Tensor) -> Tensor:
-        for i, stride in enumerate(reversed(self.strides), 1):
-            x = x[(slice(None),) * (x.ndim - i) + (slice(None, None, stride),)]
-        return x
+        samples: list[Any] = [..., *(slice(None, None, stride) for stride in self.strides)]
+        return x[tuple(samples)]
 
     def extra_repr(self) -> str:
         return times(self.strides)

@@ -1,11 +1,11 @@
 """What every layer that changes the size of its input can be asked, whatever kind it is.
 
-Costs, budgets, penalties, tables, freezing, exports and callbacks ask :class:`Resizer`, and know no
-other class. A new kind of layer answers these questions, and works with all of them.
+Costs, budgets, penalties, tables, freezing, exports and callbacks know :class:`Resizer` alone: a
+new kind of layer that answers its questions works with all of them.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,7 @@ class Counted(nn.Module):
     """A layer that says what it costs."""
 
     counts = True
-    """Whether it works itself, and is not done by a layer that it calls."""
+    """Whether it does its work itself, and not a layer that it calls."""
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         """Return the multiply-accumulates of one example, from one size to another."""
@@ -148,10 +148,7 @@ class Resizer(Counted):
         return self.rule.size_after(arguments.spatial_size(size, self.axes), self.strides)
 
     def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
-        """Return the sizes that come out as ``strides`` change them: not rounded, not bounded.
-
-        ``whole`` are those that really come out.
-        """
+        """Return the sizes that come out, not rounded to ``whole``, as ``strides`` change them."""
         if self.rule.output_size is not None:
             return whole
         if not self.rule.crop:
@@ -164,10 +161,7 @@ class Resizer(Counted):
         return channels * resampling_macs(size, kept, self.rule.path)
 
     def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
-        """Do what must be done outside of a compiled graph, before an input of this size is read.
-
-        Returns the size that comes out where :meth:`plans` could not know it in a graph.
-        """
+        """Do what a compiled graph can't; return the size that comes out, if it can't know it."""
         return None
 
     def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
@@ -193,11 +187,9 @@ class Resizer(Counted):
         return resample(x, plans, path=self.rule.path)
 
 
-def resizers(model: nn.Module) -> Iterator[tuple[str, Resizer]]:
-    """Yield every resizer of a network and its name, each once."""
-    for name, module in model.named_modules():
-        if isinstance(module, Resizer):
-            yield name, module
+def resizers(model: nn.Module) -> list[tuple[str, Resizer]]:
+    """Return every resizer of a network with its name, each once."""
+    return [(name, x) for name, x in model.named_modules() if isinstance(x, Resizer)]
 
 
 def learned_strides(model: nn.Module) -> dict[str, "DiffStrideNd"]:

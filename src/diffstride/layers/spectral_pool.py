@@ -46,11 +46,10 @@ class SpectralPoolNd(Resizer):
         return plan(self.rule, size, self.strides, device, numbers=self.strides)
 
     def extra_repr(self) -> str:
-        text = f"output_size={self.rule.output_size}"
-        if self.stride is not None:
-            text = f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
+        stride = f"stride=({', '.join(f'{s:.4g}' for s in self.strides)})"
+        size = stride if self.stride else f"output_size={self.rule.output_size}"
         path = "" if self.path == "auto" else f", path={self.path!r}"
-        return f"{text}, norm={self.norm!r}{path}"
+        return f"{size}, norm={self.norm!r}{path}"
 
 
 class SpectralPool1d(SpectralPoolNd):
@@ -70,9 +69,7 @@ class SpectralPool2d(SpectralPoolNd):
 
     Args:
         stride: one number of at least 1, or one per axis; need not be whole.
-        norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
-        basis: ``"fourier"``: the functions of which the lowest are kept.
-        path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
+        norm, basis, path: as for :class:`DiffStride2d`.
         output_size: the size to come out, instead of a stride.
 
     Raises:

@@ -20,15 +20,10 @@ class AudioBlock(nn.Sequential):
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride) -> None:
         layer, (time, frequency) = spec.downsample(stride)
-        super().__init__(
-            nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0)),
-            nn.ReLU(),
-            spec.norm(outputs),
-            nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1)),
-            layer,
-            nn.ReLU(),
-            spec.norm(outputs),
-        )
+        first = nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0))
+        second = nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1))
+        along_time = first, nn.ReLU(), spec.norm(outputs)
+        super().__init__(*along_time, second, layer, nn.ReLU(), spec.norm(outputs))
 
 
 class AudioCNN(nn.Module):
@@ -40,18 +35,15 @@ class AudioCNN(nn.Module):
 
     def __init__(self, spec: Spec, strides: list[Stride]) -> None:
         super().__init__()
-        self.blocks = nn.Sequential()
-        inputs = spec.in_channels
-        for channels, stride in zip(CHANNELS, strides, strict=True):
-            outputs = spec.channels(channels)
-            self.blocks.append(AudioBlock(spec, inputs, outputs, stride))
-            inputs = outputs
+        channels = [spec.in_channels, *map(spec.channels, CHANNELS)]
+        sides = zip(channels, channels[1:], strides, strict=False)
+        self.blocks = nn.Sequential(*(AudioBlock(spec, *side) for side in sides))
         self.head: nn.Linear | nn.ModuleDict
         if isinstance(spec.num_classes, Mapping):
-            heads = {task: nn.Linear(inputs, n) for task, n in spec.num_classes.items()}
+            heads = {task: nn.Linear(channels[-1], n) for task, n in spec.num_classes.items()}
             self.head = nn.ModuleDict(heads)
         else:
-            self.head = nn.Linear(inputs, spec.classes)
+            self.head = nn.Linear(channels[-1], spec.classes)
         initialise(self)
 
     def forward(self, x: Tensor, task: str | None = None) -> Tensor | dict[str, Tensor]:

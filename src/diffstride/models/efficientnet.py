@@ -110,8 +110,7 @@ def efficientnet_b0(spec: Spec) -> EfficientNet:
 
     The depthwise convolution of a stage's first block has the stride, or none and the downsampling
     after it; (1, 2, 2, 2, 1, 2, 1) unless others are given. The first convolution has stride 2 with
-    ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: published
-    weights that were trained with padding on one side, as in TensorFlow, see other borders where an
-    even size meets a stride of 2.
+    ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: weights trained
+    with padding on one side, as in TensorFlow, see other borders at a stride of 2 and an even size.
     """
     return EfficientNet(spec, B0, spec.read_strides("stage", [stage.stride for stage in B0]))

@@ -1,9 +1,10 @@
 """Networks as folders to keep and to share: their weights, and how to build them; no pickle."""
 
 import hashlib
+import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 
 from diffstride.core.rule import Rule
 from diffstride.files import replacing
-from diffstride.models import huggingface
+from diffstride.layers.conversion_record import apply_conversion
+from diffstride.layers.converted import Converted, recast
 from diffstride.models.registry import create
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-FORMAT = 2
-"""Of config.json; a higher one is of a later version of this library."""
+FORMAT = 2  # of config.json; a higher one is of a later version of this library
 
 
 def save_pretrained(
@@ -37,7 +38,7 @@ def save_pretrained(
     Raises:
         ImportError: if safetensors is not installed.
     """
-    torch_files = _safetensors()
+    safetensors = _safetensors()
     model = getattr(model, "_orig_mod", model)  # of a compiled one, whose names are others
     arguments, metadata = _arguments(model), dict(metadata or {})
     content = {"format": "diffstride", "version": FORMAT, "model": arguments, "metadata": metadata}
@@ -47,9 +48,9 @@ def save_pretrained(
     path = Path(folder).expanduser()
     # What makes the folder complete goes first and comes last.
     with replacing(path / CONFIG) as config, replacing(path / WEIGHTS) as weights:
-        torch_files.save_model(model, str(weights))
+        safetensors.torch.save_model(model, str(weights))
         content["weights_sha256"] = _digest(weights.read_bytes())
-        content["sha256"] = _digest(_canonical(content))
+        content["sha256"] = _digest(content)
         config.write_text(json.dumps(content, indent=1) + "\n")
         # safetensors makes files for their owner alone, and this one is to be shared.
         weights.chmod(config.stat().st_mode)
@@ -86,7 +87,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     _safetensors()
     path, config = _read_json(folder)
     if isinstance(config, dict) and "architectures" in config and "diffstride" in config:
-        return huggingface.load_converted(path.parent, config, model)
+        return _load_converted(path.parent, config, model)
     config = read_config(folder)
     path = path.with_name(WEIGHTS)
     if not path.is_file():
@@ -107,9 +108,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what ``config.json`` says: ``model``, arguments of :func:`create`, and ``metadata``.
 
-    Raises:
-        FileNotFoundError: if there is no such folder, or it has none.
-        ValueError: if it is damaged, or not of this library.
+    Raises a FileNotFoundError if there is none, a ValueError if it is damaged or not of diffstride.
     """
     path, content = _read_json(folder)
     if not isinstance(content, dict) or content.get("format") != "diffstride":
@@ -119,7 +118,7 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path} has version {version!r}, and this diffstride reads version {FORMAT}"
         )
     sealed = {name: value for name, value in content.items() if name != "sha256"}
-    if content.get("sha256") != _digest(_canonical(sealed)):
+    if content.get("sha256") != _digest(sealed):
         raise ValueError(f"{path} was damaged or changed since it was saved: its digest is another")
     arguments, metadata = content.get("model"), content.get("metadata")
     if not isinstance(arguments, dict | None) or not isinstance(metadata, dict):
@@ -142,13 +141,12 @@ def _read_json(folder: str | os.PathLike[str]) -> tuple[Path, Any]:
 
 def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:
     """Return all weights of a file by name; names that share a weight get one tensor."""
-    import safetensors.torch
-
+    safetensors = _safetensors()
     content = path.read_bytes()  # once: what is read is what was checked
     if _digest(content) != digest:
         raise ValueError(f"{path} was damaged or changed since it was saved: its digest is another")
     try:
-        weights = safetensors.torch.load(content)
+        weights: dict[str, Tensor] = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")
         others = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     except safetensors.SafetensorError as error:
@@ -157,13 +155,10 @@ def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:
     return weights | {name: weights[kept] for name, kept in others.items() if kept in weights}
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _canonical(content: Mapping[str, Any]) -> bytes:
-    """Return the same bytes for the same JSON, however it was written."""
-    return json.dumps(content, sort_keys=True).encode()
+def _digest(content: bytes | Mapping[str, Any]) -> str:
+    """Return the digest of bytes, or of JSON, the same however it was written."""
+    data = content if isinstance(content, bytes) else json.dumps(content, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()
 
 
 def _check_weights(weights: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
@@ -182,6 +177,11 @@ def _check_weights(weights: Mapping[str, Tensor], model: nn.Module, path: Path) 
         for name, x in state.items()
         if weights.get(name) is not weights.get(first.setdefault(x, name))
     ]
+    _refuse_any(wrong, path)
+
+
+def _refuse_any(wrong: Sequence[str], path: Path) -> None:
+    """Raise a ValueError with the first of several reasons, if there are any."""
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(f"{path} has the weights of another network: {wrong[0]}{more}")
@@ -192,25 +192,18 @@ def _arguments(model: nn.Module) -> dict[str, Any] | None:
     arguments: dict[str, Any] | None = vars(model).get("created_with")
     if arguments is None:
         return None
-    made = _without_values(arguments, "created_with")
-    modules = dict(model.named_modules())
-    same = _outline(model) == _outline(made) and all(
-        _settings(module).items() <= _settings(modules[name]).items()
-        for name, module in made.named_modules()
-    )
+    both = (model, _without_values(arguments, "created_with"))
+    shapes, asked_shapes = ({n: x.shape for n, x in one.state_dict().items()} for one in both)
+    settings, asked = ({n: _settings(m) for n, m in one.named_modules()} for one in both)
+    same = settings.keys() == asked.keys() and shapes == asked_shapes
+    same = same and all(asked[name].items() <= settings[name].items() for name in asked)
     return arguments if same else None
 
 
-def _outline(model: nn.Module) -> tuple[dict[str, type], dict[str, torch.Size]]:
-    """Return the classes of all modules and the shapes of all tensors."""
-    classes = {name: type(module) for name, module in model.named_modules()}
-    return classes, {name: x.shape for name, x in model.state_dict().items()}
-
-
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Return what a module was made with, as far as it kept it: kernel size, stride, smoothness."""
+    """Return a module's class and what it was made with, as far as it kept it: stride, kernel."""
     kinds = (int, float, str, tuple, Rule, type(None))
-    return {
+    return {"class": type(module)} | {
         name: value
         for name, value in vars(module).items()
         if not name.startswith("_") and name != "training" and isinstance(value, kinds)
@@ -232,4 +225,75 @@ def _safetensors() -> Any:
     except ImportError as error:
         needed = f"networks as folders need {error.name}: pip install 'diffstride[share]'"
         raise ImportError(needed) from error
-    return safetensors.torch
+    return safetensors
+
+
+def _load_converted(path: Path, config: Mapping[str, Any], model: nn.Module | None) -> nn.Module:
+    """Return the network in a folder that the ``save_pretrained`` of transformers wrote.
+
+    The class that ``config`` names is built by transformers, converted as the record in ``config``
+    says, and given the weights of the folder, all of them.
+    """
+    network: Any = _architecture(config["architectures"], path, model)
+    files = (WEIGHTS, f"{WEIGHTS}.index.json")
+    if not any((path / name).is_file() for name in files):
+        raise FileNotFoundError(
+            f"{path} has none of {' and '.join(files)}: save the network with "
+            f"model.save_pretrained(folder), or copy all of the folder"
+        )
+    record = config["diffstride"]
+
+    class ConvertedNetwork(network):  # type: ignore[misc]
+        """Converted before transformers loads the weights: it knows how, sharded ones and all."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            apply_conversion(self, record)
+
+    try:
+        loaded, info = ConvertedNetwork.from_pretrained(
+            path, use_safetensors=True, local_files_only=True, output_loading_info=True
+        )
+    except (RuntimeError, OSError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} can't be loaded as a {network.__name__}: {error}") from error
+    kinds = ("missing", "unexpected", "mismatched")
+    wrong = [f"{kind} {name}" for kind in kinds for name in sorted(map(str, info[f"{kind}_keys"]))]
+    _refuse_any(wrong, path)
+    if model is None:
+        return recast(loaded.eval(), network)  # type: ignore[no-any-return]
+    if not any(isinstance(module, Converted) for module in model.modules()):
+        apply_conversion(model, record)
+    try:
+        model.load_state_dict(loaded.state_dict())
+    except RuntimeError as error:
+        raise ValueError(f"{path} has the weights of another network: {error}") from error
+    config_of_model: Any = model.config
+    config_of_model.diffstride = record  # for when it is saved again
+    return model.eval()
+
+
+def _architecture(names: Any, path: Path, model: nn.Module | None) -> Any:
+    """Return the class to build: the one of transformers, or that of ``model``."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError as error:
+        missing = f"{path} needs transformers, and {error.name} is not installed"
+        raise ImportError(f"{missing}: pip install transformers") from error
+    name = names[0] if isinstance(names, list) and names else None
+    named = getattr(transformers, name, None) if isinstance(name, str) else None
+    if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
+        if model is not None:
+            raise ValueError(f"{path} says itself how its network is built: leave out model=")
+        return named
+    if model is None:
+        raise ValueError(
+            f"config.json in {path} has architectures {names!r}, and transformers "
+            f"{transformers.__version__} has no network of that name: if the class is yours, build "
+            f"one of it and give it as model="
+        )
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise ValueError(
+            f"model must be a network of the class {name} that {path} was saved of, derived from "
+            f"one of transformers, got a {type(model).__name__}"
+        )
+    return type(model)

@@ -11,18 +11,14 @@ from diffstride.core import arguments
 from diffstride.models import audio, densenet, efficientnet, resnet
 from diffstride.models.spec import Spec, Stride
 
-MODELS: dict[str, Callable[[Spec], nn.Module]] = {
-    "resnet18": resnet.resnet18,
-    "preact_resnet18": resnet.preact_resnet18,
-    "preact_resnet56": resnet.preact_resnet56,
-    "densenet121": densenet.densenet121,
-    "efficientnet_b0": efficientnet.efficientnet_b0,
-    "audio_cnn": audio.audio_cnn,
-}
-# What some networks are unless others are asked for.
-USUAL: dict[str, dict[str, Any]] = {
-    "efficientnet_b0": {"stem": "imagenet"},
-    "audio_cnn": {"in_channels": 1},
+# How to build each, and what it takes unless given that others do not.
+MODELS: dict[str, tuple[Callable[[Spec], nn.Module], dict[str, Any]]] = {
+    "resnet18": (resnet.resnet18, {}),
+    "preact_resnet18": (resnet.preact_resnet18, {}),
+    "preact_resnet56": (resnet.preact_resnet56, {}),
+    "densenet121": (densenet.densenet121, {}),
+    "efficientnet_b0": (efficientnet.efficientnet_b0, {"stem": "imagenet"}),
+    "audio_cnn": (audio.audio_cnn, {"in_channels": 1}),
 }
 
 
@@ -79,13 +75,13 @@ def create(
     >>> model.stages[3][0].downsample.strides
     (2.0, 3.0)
     """
-    settings = {**locals()}
-    del settings["name"], settings["options"]
+    settings = {key: value for key, value in locals().items() if key not in ("name", "options")}
     arguments.check_choice(name, MODELS, "name")
-    usual = {"in_channels": 3, "stem": "cifar", **USUAL.get(name, {})}
-    settings |= {key: value for key, value in usual.items() if settings[key] is None}
-    made = MODELS[name](Spec(**settings, options=options))
-    # As JSON has them: :func:`diffstride.models.save_pretrained` writes them.
+    build, usual = MODELS[name]
+    for key, value in {"in_channels": 3, "stem": "cifar", **usual}.items():
+        settings[key] = value if settings[key] is None else settings[key]
+    made = build(Spec(**settings, options=options))
+    # As JSON has it: :func:`diffstride.models.save_pretrained` writes it.
     text = json.dumps({"name": name, **settings, **options}, default=_plain)
     vars(made)["created_with"] = json.loads(text)
     return made

@@ -57,10 +57,7 @@ class Spec:
         return max(1, round(self.width * number))
 
     def read_strides(self, kind: str, default: Sequence[float], first: int = 1) -> list[Stride]:
-        """Return the stride of each site; raise a ValueError that names them for a wrong number.
-
-        There are as many sites as defaults, called ``kind`` and numbered from ``first`` on.
-        """
+        """Return the strides of sites that are called ``kind`` and numbered from ``first`` on."""
         strides, count = default if self.strides is None else self.strides, len(default)
         is_flat = len(strides) == count * self.dims and self.dims > 1  # one for each site and axis
         if is_flat and all(isinstance(stride, Real) for stride in strides):
