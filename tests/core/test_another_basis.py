@@ -15,7 +15,7 @@ from torch import nn
 from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 from diffstride.analysis.cost import cost
 from diffstride.core import bases
-from diffstride.layers.constants import AxisConstants
+from diffstride.layers.resizer import AxisConstants
 from diffstride.layers.frozen import Frozen
 from diffstride.surgery.freeze import freeze
 

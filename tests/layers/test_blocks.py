@@ -53,10 +53,10 @@ def test_single_precision_is_as_good_as_that_of_the_fft(size, kept):
 def test_every_sample_is_in_one_block(size, number):
     blocks = Blocks(size, number)
     period = size // blocks.repeats
-    assert blocks.samples()[blocks.own()].tolist() == list(range(period))
-    assert blocks.own().shape == (blocks.different, blocks.longest)
+    assert blocks.samples()[blocks.is_inside()].tolist() == list(range(period))
+    assert blocks.is_inside().shape == (blocks.different, blocks.longest)
     assert blocks.different * blocks.repeats == number
-    places = blocks.places()[blocks.own()]
+    places = blocks.places()[blocks.is_inside()]
     assert ((places >= -1) & (places < 1)).all()
 
 

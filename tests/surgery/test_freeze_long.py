@@ -14,9 +14,9 @@ from diffstride import (
     cost,
     freeze,
 )
-from diffstride.layers.constants import AxisConstants
 from diffstride.layers.converted import lengthened
 from diffstride.layers.frozen import Frozen
+from diffstride.layers.resizer import AxisConstants
 
 LAYERS = [
     (DiffStride1d(4.0), (16000,)),

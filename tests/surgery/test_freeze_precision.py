@@ -11,8 +11,7 @@ from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, convert, fr
 from diffstride.core.bases import FOURIER
 from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
-from diffstride.layers.constants import dense
-from diffstride.layers.resizer import Resizer
+from diffstride.layers.resizer import Resizer, dense
 from diffstride.surgery import constants
 from tests.surgery.test_convert import TwoBranches
 

@@ -19,47 +19,36 @@ No size has to have divisors. But if B divides one, its blocks all share one mat
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-# What the sums of products leave out. It is less than float32 rounds.
-PRECISION = 1e-7
-# How large the constants of one axis may be, if there is a way.
-LARGEST_BYTES = 4_500_000
+PRECISION = 1e-7  # what the sums of products may leave out: less than float32 rounds
+LARGEST_BYTES = 4_500_000  # of the constants of one axis, if there is a way
 
 
-@dataclass(frozen=True)
 class Blocks:
-    """The samples of one axis in blocks, some of which may be one sample shorter than others."""
+    """The samples of one axis in blocks, some of which may be one sample shorter than others.
 
-    size: int
-    number: int
+    After so many ``different`` blocks, the samples lie in them as in the first one again.
+    """
 
-    @property
-    def longest(self) -> int:
-        return -(-self.size // self.number)
-
-    @property
-    def different(self) -> int:
-        """After how many blocks the samples lie in them as in the first one again."""
-        return self.number // math.gcd(self.size, self.number)
-
-    @property
-    def repeats(self) -> int:
-        return self.number // self.different
+    def __init__(self, size: int, number: int) -> None:
+        self.size, self.number = size, number
+        self.longest = -(-size // number)
+        self.repeats = math.gcd(size, number)
+        self.different = number // self.repeats
 
     def samples(self) -> Tensor:
-        """The samples of the different blocks, as many for each as the longest has."""
+        """Return the samples of the different blocks, as many for each as the longest has."""
         return self._starts()[:-1, None] + torch.arange(self.longest)
 
-    def own(self) -> Tensor:
-        """Which of these samples the block does have."""
+    def is_inside(self) -> Tensor:
+        """Return which of these samples the block does have."""
         return self.samples() < self._starts()[1:, None]
 
     def places(self) -> Tensor:
-        """Where these samples lie in their block, from −1 to 1."""
+        """Return where these samples lie in their block, from −1 to 1."""
         before = torch.arange(self.different, dtype=torch.float64)[:, None]
         return 2 * (self.samples().double() * self.number / self.size - before) - 1
 
@@ -68,11 +57,10 @@ class Blocks:
 
 
 def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
-    """Multiply-accumulates of one map, and the bytes of the constants in float32. About."""
+    """Return about the multiply-accumulates of a map, and the bytes of constants in float32."""
     before, after = Blocks(size, blocks), Blocks(kept, blocks)
-    periods = kept / blocks
+    periods, half = kept / blocks, blocks // 2 + 1
     rank = math.ceil(periods + 7 + 2.9 * math.log(periods + 1))
-    half = blocks // 2 + 1
     macs = rank * blocks * (before.longest + after.longest + 4 * half) + 2 * half * rank**2
     if before.different > 1:  # all samples change places in memory first, which takes as long
         macs += 30 * size
@@ -81,9 +69,7 @@ def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
 
 
 def choose_blocks(size: int, kept: int) -> int:
-    """The number of blocks with the least work whose constants are not too large.
-
-    If they are for every number, the one with the smallest.
+    """Return how many blocks are the least work with small constants, else the smallest ones.
 
     >>> choose_blocks(16000, 4008)
     80
@@ -96,11 +82,8 @@ def choose_blocks(size: int, kept: int) -> int:
 class BlockProducts(nn.Module):
     """Filters and resamples an axis of N samples to M, as :func:`diffstride.core.fft.apply` does.
 
-    Args:
-        size: N.
-        kept: M.
-        weights: of the frequencies 0 … ⌊M/2⌋.
-        blocks: how many; :func:`choose_blocks` unless given.
+    ``weights`` are those of the frequencies 0 … ⌊M/2⌋; :func:`choose_blocks` says how many blocks
+    unless they are given.
 
     >>> layer = BlockProducts(100, 31, torch.ones(16, dtype=torch.float64))
     >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
@@ -119,23 +102,19 @@ class BlockProducts(nn.Module):
         blocks = blocks or choose_blocks(size, kept)
         self.before, self.after = Blocks(size, blocks), Blocks(kept, blocks)
         polynomials, of_frequency = _separate(kept // 2, blocks)
-        self.rank = polynomials.shape[-1]
-        """How many functions there are, of each parity."""
+        self.rank = polynomials.shape[-1]  # how many functions there are, of each parity
+        last = size // self.before.repeats - 1
         constants = {
             "analysis": _functions(self.before, polynomials).mT,
             "transform": _transform(blocks),
             "middle": _middle(kept, blocks, weights.double().cpu(), of_frequency),
             "synthesis": _functions(self.after, polynomials),
-        }
-        for name, matrices in constants.items():
-            self.register_buffer(name, matrices.to(weights).contiguous())
-        last = size // self.before.repeats - 1
-        places = {
             "read": self.before.samples().clamp(max=last).flatten(),
-            "written": self.after.own().flatten().nonzero()[:, 0],
+            "written": self.after.is_inside().flatten().nonzero()[:, 0],
         }
-        for name, numbers in places.items():
-            self.register_buffer(name, numbers.to(weights.device))
+        for name, values in constants.items():
+            dtype = weights.dtype if values.is_floating_point() else values.dtype
+            self.register_buffer(name, values.to(weights.device, dtype).contiguous())
 
     def forward(self, x: Tensor, dim: int) -> Tensor:
         # All that is not of this axis becomes one axis, the last: matrices come from the left.
@@ -166,15 +145,15 @@ class BlockProducts(nn.Module):
 
 
 def _chebyshev(places: Tensor, degree: int) -> Tensor:
-    """The Chebyshev polynomials below a degree, along a new last axis."""
+    """Return the Chebyshev polynomials below a degree, along a new last axis."""
     return torch.cos(places.clamp(-1, 1).arccos()[..., None] * torch.arange(degree))
 
 
 def _separate(highest: int, blocks: int) -> tuple[Tensor, Tensor]:
-    """Functions u and v with cos(2πfτ) = Σ u(τ)·v(f) for even ones, and sin for odd ones.
+    """Return functions u and v with cos(2πfτ) = Σ u(τ)·v(f), even ones, and with sin, odd ones.
 
-    For all τ in a block around 0, and all f from 0 to the highest. Returns u as coefficients of
-    polynomials, (2, degree, rank), and v, (2, f, rank).
+    For all τ in a block around 0 and all f up to the highest: u as coefficients of polynomials,
+    (2, degree, rank), and v, (2, f, rank).
     """
     phase = math.pi * highest / blocks  # of the highest frequency at the end of a block
     # Beyond the phase the coefficients fall faster than any power.
@@ -184,43 +163,38 @@ def _separate(highest: int, blocks: int) -> tuple[Tensor, Tensor]:
     to_coefficients = _chebyshev(points, degree).T * (2 / degree)
     to_coefficients[0] /= 2
     # The fewest functions there can be are singular vectors.
-    parts = [
+    factors = [
         torch.linalg.svd((to_coefficients @ wave)[parity::2], full_matrices=False)
         for parity, wave in enumerate((phases.cos(), phases.sin()))
     ]
-    largest = parts[0].S[0]
-    rank = max(int((part.S > PRECISION * largest).sum()) for part in parts)
+    largest = factors[0].S[0]
+    rank = max(int((values > PRECISION * largest).sum()) for _, values, _ in factors)
     polynomials = torch.zeros(2, degree, rank, dtype=torch.float64)
     of_frequency = torch.zeros(2, highest + 1, rank, dtype=torch.float64)
-    for parity, part in enumerate(parts):
-        some = min(rank, len(part.S))
-        polynomials[parity, parity::2, :some] = part.U[:, :some]
-        of_frequency[parity, :, :some] = (part.S[:, None] * part.Vh)[:some].T
+    for parity, (left, values, right) in enumerate(factors):
+        some = min(rank, len(values))
+        polynomials[parity, parity::2, :some] = left[:, :some]
+        of_frequency[parity, :, :some] = (values[:, None] * right)[:some].T
     return polynomials, of_frequency
 
 
 def _functions(side: Blocks, polynomials: Tensor) -> Tensor:
-    """The functions u at the samples of the different blocks: (block, sample, both parities)."""
+    """Return u at the samples of the different blocks: (block, sample, both parities)."""
     values = _chebyshev(side.places(), polynomials.shape[1]) @ polynomials[:, None]
-    return (values * side.own()[..., None]).permute(1, 2, 0, 3).flatten(2)
+    return (values * side.is_inside()[..., None]).permute(1, 2, 0, 3).flatten(2)
 
 
 def _transform(blocks: int) -> Tensor:
-    """From blocks to real and imaginary parts of the frequencies 0 … ⌊B/2⌋, for each parity.
-
-    What belongs to odd functions is turned by a quarter, so that all else is real.
-    """
+    """Return what makes real and imaginary frequencies 0 … ⌊B/2⌋ of blocks, for each parity."""
     turns = torch.outer(torch.arange(blocks // 2 + 1), torch.arange(blocks)) % blocks
     angle = turns.double() * (2 * math.pi / blocks)
     cos, sin = angle.cos(), angle.sin()
+    # What belongs to odd functions is turned by a quarter, so that all else is real.
     return torch.stack([torch.cat([cos, -sin]), torch.cat([-sin, -cos])])
 
 
 def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Tensor:
-    """What becomes of all functions at each frequency g of the blocks, for each parity.
-
-    (parity, 1, g, functions of this parity, functions)
-    """
+    """Return what becomes of all functions: (parity, 1, g, functions of this parity, functions)."""
     f = torch.arange(-(kept // 2), kept // 2 + 1)
     weight = weights[f.abs()] / kept
     if kept % 2 == 0:  # both ends are one frequency
@@ -230,7 +204,7 @@ def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Te
     matrices = []
     for g in range(blocks // 2 + 1):
         mine = f % blocks == g
-        # −g is left out, and has the same to say; 0 and B/2 are their own.
+        # −g is left out, and would add the same, except for 0 and B/2, which are −g themselves.
         times = 1 if 2 * g % blocks == 0 else 2
         matrices.append(times * (v[mine].T * weight[mine]) @ v[mine])
     rank = v.shape[1] // 2

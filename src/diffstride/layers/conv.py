@@ -12,9 +12,8 @@ from diffstride.core.conv import ORDERS, convolve, convolved_size
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
 from diffstride.core.work import resampling_macs
-from diffstride.layers.constants import AxisConstants
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
-from diffstride.layers.resizer import Resizer, Size
+from diffstride.layers.resizer import AxisConstants, Resizer, Size
 
 
 class DiffStrideConvNd(Resizer):
@@ -35,41 +34,26 @@ class DiffStrideConvNd(Resizer):
         bias: bool = True,
         padding_mode: str = "zeros",
         *,
-        order: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        order: str = "auto",
         **downsampling: Any,
     ) -> None:
         super().__init__()
+        arguments.check_choice(order, ORDERS, "order")
         # Checked, initialised and described by torch itself, then taken over.
         make: Any = self.convolution
-        convolution = make(
-            in_channels,
-            out_channels,
-            kernel_size,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            bias=bias,
-            padding_mode=padding_mode,
-            device=device,
-            dtype=dtype,
-        )
-        arguments.check_choice(order, ORDERS, "order")
+        options = (padding, dilation, groups, bias, padding_mode, device, dtype)
+        convolution = make(in_channels, out_channels, kernel_size, 1, *options)
         self._description: str = convolution.extra_repr()
         self.kernel_size = convolution.kernel_size
-        self.padding = convolution.padding
-        self.dilation = convolution.dilation
-        self.groups = groups
-        self.padding_mode = padding_mode
+        self.padding, self.padding_mode = convolution.padding, padding_mode
+        self.dilation, self.groups = convolution.dilation, groups
         self.order = order
         self.weight: nn.Parameter = convolution.weight
         self.bias: nn.Parameter | None = convolution.bias
         self.downsample = self.downsampling(stride, device=device, dtype=dtype, **downsampling)
-
-    @property
-    def axes(self) -> int:  # type: ignore[override]
-        return self.downsample.axes
+        self.axes = self.downsample.axes
 
     @property
     def rule(self) -> Rule:
@@ -87,11 +71,6 @@ class DiffStrideConvNd(Resizer):
     def stride(self) -> nn.Parameter:
         """The parameter, with one element per axis, or one in all when shared."""
         return self.downsample.stride
-
-    @property
-    def strides(self) -> tuple[float, ...]:
-        """The strides in use, one per axis."""
-        return self.downsample.strides
 
     def convolved_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Return the size after the convolution, before it is downsampled."""
@@ -120,21 +99,13 @@ class DiffStrideConvNd(Resizer):
         self.downsample.check(x)
         size = self.convolved_size(shape_of(x)[-self.axes :])
         known = self.downsample.prepare(size)
-        return convolve(
-            x,
-            self.weight,
-            self.bias,
-            self.downsample.plans(size, x.device, known),
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            padding_mode=self.padding_mode,
-            rule=self.rule,
-            order=self.order,
-        )
+        plans = self.downsample.plans(size, x.device, known)
+        names = ("padding", "dilation", "groups", "padding_mode", "order")
+        options = {name: getattr(self, name) for name in names}
+        return convolve(x, self.weight, self.bias, plans, rule=self.rule, **options)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A convolution with a fixed stride has none in its state: this layer keeps its own.
+        # A convolution with a fixed stride has none in its state: this layer keeps the one it has.
         state_dict.setdefault(f"{prefix}downsample.stride", self.downsample.stride.detach())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -1,6 +1,5 @@
 """A conversion written down, and how it is carried out: without running the network."""
 
-import functools
 import inspect
 import itertools
 from collections.abc import Mapping, Sequence
@@ -8,77 +7,37 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from diffstride.layers.converted import (
-    CONVERTED,
-    Converted,
-    ConvertedIdentity,
-    Following,
-    recast,
-    torch_class,
-    whole_strides,
-)
+from diffstride.layers import converted
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 
-VERSION = 1
-"""Of a record; a higher one is of a later version of this library."""
+VERSION = 1  # of a record; a higher one is of a later version of this library
 LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
-# What a subclass may have of its own without computing something else.
-_HARMLESS = {
-    "__init__",
-    "__repr__",
-    "__str__",
-    "_get_name",
-    "extra_repr",
-    "reset_parameters",
-    "__constants__",  # of torch.jit
-    "__annotations__",
-    "__annotate_func__",
-    "__annotations_cache__",
-}
+# What a subclass may have without computing something else, and what Python and torch.jit add.
+_HARMLESS = {"__init__", "__repr__", "__str__", "_get_name", "extra_repr", "reset_parameters"}
+_HARMLESS |= {"__constants__", "__annotations__", "__annotate_func__", "__annotations_cache__"}
 
 
 def leader_site(
-    name: str,
-    layer: type[nn.Module],
-    pooling: str,
-    stride: Sequence[float],
-    options: Mapping[str, Any],
+    name: str, layer: type, pooling: str, stride: Sequence[float], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One site of a record that gets a stride of its own."""
+    """Return the entry of a site that gets a stride."""
     # Where a stride is, its layer's weights say; a dtype is written by its name.
-    kept = {
-        key: str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
-        for key, value in options.items()
-        if key != "device"
-    }
-    return {
-        "name": name,
-        "layer": layer.__name__,
-        "pooling": pooling,
-        "stride": [float(s) for s in stride],
-        "options": kept,
-    }
+    kept = {key: value for key, value in options.items() if key != "device"}
+    if isinstance(kept.get("dtype"), torch.dtype):
+        kept["dtype"] = str(kept["dtype"]).removeprefix("torch.")
+    site = {"name": name, "layer": layer.__name__, "pooling": pooling}
+    return site | {"stride": [float(s) for s in stride], "options": kept}
 
 
 def follower_site(
-    name: str,
-    layer: type[nn.Module],
-    pooling: str,
-    leader: str,
-    ratio: Sequence[float],
-    same_size: bool,
+    name: str, layer: type, pooling: str, leader: str, ratio: Sequence[float], same_size: bool
 ) -> dict[str, Any]:
-    """One site of a record that follows another."""
-    return {
-        "name": name,
-        "layer": layer.__name__,
-        "pooling": pooling,
-        "follows": leader,
-        "ratio": [float(r) for r in ratio],
-        "same_size": same_size,
-    }
+    """Return the entry of a site that follows another."""
+    site = {"name": name, "layer": layer.__name__, "pooling": pooling, "follows": leader}
+    return site | {"ratio": [float(r) for r in ratio], "same_size": same_size}
 
 
 def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
@@ -116,27 +75,28 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
 
 
 def check_convertible(name: str, module: nn.Module) -> type[nn.Module]:
-    """The class of torch that a layer is of; a ValueError unless it computes what that does."""
-    base = torch_class(module)
-    where = name or "the model"
-    advice = f"leave it out with exclude=[{name!r}]"
+    """Return the class of torch that a layer is of; raise a ValueError if it computes otherwise."""
+    base, kind = converted.torch_class(module), type(module)
+    where, advice = name or "the model", f"leave it out with exclude=[{name!r}]"
     if base is None:
-        raise ValueError(f"{where} is a {type(module).__name__}, which has no stride to learn")
-    before_base = type(module).__mro__[: type(module).__mro__.index(base)]
+        raise ValueError(f"{where} is a {kind.__name__}, which has no stride to learn")
+    derived = kind.__mro__[: kind.__mro__.index(base)]
     # The class that a parametrisation of torch makes computes a weight, and nothing else.
-    own = before_base[1:] if _is_parametrised(module) else before_base
-    names = _names(base) - set(vars(_Empty)) - _HARMLESS if own else set()
-    for kind in own:
-        if changed := [n for n in vars(kind) if n in names]:
+    derived = derived[1:] if is_parametrized(module) else derived
+    # What the class of torch has, and what its layers have: their stride, their weight.
+    make: Any = base
+    layer = make(1, 1, 1, device="meta") if converted.CONVERTED[base][0] == "conv" else make(1)
+    names = {*dir(base), *vars(layer), *layer._parameters} - {*vars(_Empty)} - _HARMLESS
+    for other in derived:
+        if changed := [n for n in vars(other) if n in names]:
             raise ValueError(
-                f"{where} is a {kind.__name__}, which does more than a {base.__name__}: it has a "
-                f"{changed[0]} of its own, which may need the stride that it was made with; "
-                f"{advice}"
+                f"{where} is a {other.__name__}, which does more than a {base.__name__}: it has a "
+                f"{changed[0]} of its own, which may need the stride it was made with; {advice}"
             )
     if method := replaced_method(module):
         raise ValueError(
-            f"{where} ({type(module).__name__}) had its method {method} replaced by another "
-            f"function, which may need the stride that it was made with; {advice}"
+            f"{where} ({kind.__name__}) had its method {method} replaced by another function, "
+            f"which may need the stride that it was made with; {advice}"
         )
     if getattr(module, "return_indices", False):
         raise ValueError(f"{where} returns indices, which say nothing after downsampling: {advice}")
@@ -144,7 +104,7 @@ def check_convertible(name: str, module: nn.Module) -> type[nn.Module]:
 
 
 def replaced_method(module: nn.Module) -> str | None:
-    """The name of a method in the place of which a module, and not its class, has something else.
+    """Return the name of a method that a module, and not its class, has something else for.
 
     >>> layer = nn.Conv2d(3, 8, 3)
     >>> layer._conv_forward = lambda x, weight, bias: x
@@ -152,20 +112,12 @@ def replaced_method(module: nn.Module) -> str | None:
     '_conv_forward'
     """
     for name in vars(module):
-        found = inspect.getattr_static(type(module), name, None)
+        method = inspect.getattr_static(type(module), name, None)
         # Functions and classes that a class has for others to use are no methods of it.
-        is_method = callable(found) and hasattr(found, "__get__")
-        if is_method and not isinstance(found, type | staticmethod):
+        is_bound = callable(method) and hasattr(method, "__get__")
+        if is_bound and not isinstance(method, type | staticmethod):
             return name
     return None
-
-
-def _names(base: type[nn.Module]) -> set[str]:
-    """What a class of torch has, and what its layers have: their stride, their weight."""
-    made: Any = base
-    is_convolution = CONVERTED[base][0] == "conv"
-    layer = made(1, 1, 1, device="meta") if is_convolution else made(1)
-    return {*dir(base), *vars(layer), *layer._parameters}
 
 
 class _Empty:
@@ -173,40 +125,44 @@ class _Empty:
 
 
 def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
+    """Return the network with one layer converted as its entry in a record says."""
     name = site["name"]
     module = _submodule(model, name)
     base = check_convertible(name, module)
-    if base.__name__ != site["layer"] or max(whole_strides(module)) == 1:
+    if base.__name__ != site["layer"] or max(converted.whole_strides(module)) == 1:
         raise ValueError(
             f"the record of the conversion has {name} as a {site['layer']} with a stride, and it "
             f"is {module}: was the network built like the one that was converted?"
         )
-    kind, axes, made = CONVERTED[base]
+    kind, axes, _ = converted.CONVERTED[base]
     if "follows" in site:
         leader = _submodule(model, site["follows"])
-        if not isinstance(leader, Converted):
+        if not isinstance(leader, converted.Converted):
             raise ValueError(
-                f"the record of the conversion has {name} follow {site['follows']}, which is not "
-                f"converted before it"
+                f"the record has {name} follow {site['follows']}, which is not converted before it"
             )
-        layer: nn.Module = Following(leader, site["ratio"], site["same_size"])
+        layer: nn.Module = converted.Following(leader, site["ratio"], site["same_size"])
     else:
         options = dict(site["options"])
-        if "dtype" in options:
+        if options.get("dtype"):
             options["dtype"] = getattr(torch, options["dtype"])
         layer = LAYERS[axes](site["stride"], **options)
-        parameter = next(itertools.chain(module.parameters(), model.parameters()), None)
-        if parameter is not None:
-            layer = layer.to(parameter.device)
+        parameters = itertools.chain(module.parameters(), model.parameters(), layer.parameters())
+        layer = layer.to(next(parameters).device)
     layer.train(module.training)
     if kind != "conv" and site["pooling"] == "replace":
-        converted: Any = ConvertedIdentity()
-        converted.training = module.training
+        new: Any = converted.converted_class(nn.Identity)()
+        new.training = module.training
     else:
-        converted = recast(module, _class_of(module, base, made))
-        converted.stride = (1,) * axes
-    converted.downsample = layer
-    return _replaced(model, module, converted)
+        new = converted.recast(module, _class_of(module))
+        new.stride = (1,) * axes
+    new.downsample = layer
+    if model is module:
+        return new  # type: ignore[no-any-return]
+    for parent in list(model.modules()):
+        for child in [key for key, value in parent._modules.items() if value is module]:
+            setattr(parent, child, new)
+    return model
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
@@ -219,46 +175,12 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         ) from error
 
 
-def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """The network with one module in the place of another, under all names that it has."""
-    if model is old:
-        return new
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child is old:
-                setattr(parent, name, new)
-    return model
-
-
-def _is_parametrised(module: nn.Module) -> bool:
-    """Whether ``torch.nn.utils.parametrize`` has given the module a class of its own."""
-    return "parametrizations" in module._modules
-
-
-def _class_of(module: nn.Module, base: type[nn.Module], made: type[Converted]) -> type[Any]:
-    """The class that a layer has once it is converted; nothing that its own class has is lost."""
-    kind: type[Any] = type(module)
-    plain = kind.__bases__[0] if _is_parametrised(module) else kind
-    changed = made if plain is base else _converted_subclass(plain)
-    if plain is kind:
-        return changed
+def _class_of(module: nn.Module) -> type[Any]:
+    """Return the class that a layer has once it is converted, with all that its class has."""
+    kind: Any = type(module)
+    if not is_parametrized(module):
+        return converted.converted_class(kind)
+    changed = converted.converted_class(kind.__bases__[0])
     # The same on top again: torch takes it away by going to the first base.
     top = {key: value for key, value in vars(kind).items() if key not in vars(_Empty)}
     return type(f"Parametrized{changed.__name__}", (changed,), top)
-
-
-@functools.cache
-def _converted_subclass(kind: type[Any]) -> type[Converted]:
-    """The converted form of a class that somebody derived from one of torch."""
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        # Pickles name classes by where they are written, and this one is written nowhere.
-        state = self.__getstate__() if hasattr(self, "__getstate__") else vars(self)
-        return _empty_converted, (kind,), state
-
-    return type(f"Converted{kind.__name__}", (Converted, kind), {"__reduce_ex__": reduce})
-
-
-def _empty_converted(kind: Any) -> nn.Module:
-    made = _converted_subclass(kind)
-    return made.__new__(made)

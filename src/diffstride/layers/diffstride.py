@@ -2,9 +2,9 @@
 
 import contextlib
 import functools
+import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -14,28 +14,25 @@ from diffstride.core import arguments
 from diffstride.core.plan import AxisPlan, held_in, plan
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.layers.resizer import Resizer
+from diffstride.layers.resizer import Resizer, Size
 
 
 class Reading(NamedTuple):
-    """The values that a layer last read from its parameter."""
+    """The values that a layer last read from its parameter, and what they are in its range."""
 
-    parameter: Tensor | None
-    """What was read; None for one that is computed from others, which can't be copied."""
+    parameter: Tensor | None  # none that is computed from others: that can't be copied
     version: int
     values: tuple[float, ...]
     strides: tuple[float, ...]
-    """The values within the layer's range, one for each axis."""
 
 
 class DiffStrideNd(Resizer):
     """Downsampling with a learnable stride, on any number of axes.
 
-    The forward pass is :func:`diffstride.functional.diff_stride` with this layer's parameter. What
-    the layer adds is the parameter's range: in training mode it is projected to
-    [``min_stride``, ``max_stride``] before use, and written only when it lies outside. The range
-    does not depend on the input, so data-parallel replicas can't drift apart; and in eval mode the
-    parameter is never written.
+    This is :func:`diffstride.functional.diff_stride` with a parameter that has a range: in training
+    mode it is projected to [``min_stride``, ``max_stride``] before use, and written only when it
+    lies outside; in eval mode it is never written. The range does not depend on the input, so
+    data-parallel replicas can't drift apart.
 
     One layer object may be used in several branches, whose sizes then always agree.
     """
@@ -65,33 +62,25 @@ class DiffStrideNd(Resizer):
         arguments.check_strides(initial)
         if output_size is not None:
             output_size = arguments.whole_numbers(output_size, self.axes)
-        self.rule = Rule(
-            smoothness, crop, output_size, size_multiple, norm, convention, window, basis, path
-        )
+        sizes = (crop, output_size, size_multiple)
+        self.rule = Rule(smoothness, *sizes, norm, convention, window, basis, path)
         self.rule.smoothness_of(self.axes)  # or an error that says how many axes there are
         arguments.check_strides((min_stride,), "min_stride")
-        if max_stride is not None and not max_stride >= min_stride:
-            raise ValueError(
-                f"max_stride must be at least min_stride, got {max_stride} and {min_stride}"
-            )
         highest = math.inf if max_stride is None else max_stride
+        if not highest >= min_stride:
+            raise ValueError(f"max_stride must be at least min_stride={min_stride}, got {highest}")
         if not all(min_stride <= s <= highest for s in initial):
             raise ValueError(
-                f"stride must be from min_stride to max_stride, "
-                f"got {initial} and [{min_stride}, {highest}]"
+                f"stride must be from min_stride to max_stride, got {initial} and "
+                f"[{min_stride}, {highest}]"
             )
         if shared and len(set(initial)) > 1:
-            raise ValueError(
-                f"stride must be the same on every axis when shared=True, got {initial}"
-            )
+            raise ValueError(f"stride must be the same on all axes when shared=True, got {initial}")
         self.shared = shared
-        self.min_stride = min_stride
-        self.max_stride = max_stride
+        self.min_stride, self.max_stride = min_stride, max_stride
         self._initial = initial
-        elements = 1 if shared else self.axes
-        self.stride = nn.Parameter(
-            torch.empty(elements, device=device, dtype=dtype), requires_grad=learnable
-        )
+        values = torch.empty(1 if shared else self.axes, device=device, dtype=dtype)
+        self.stride = nn.Parameter(values, requires_grad=learnable)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -110,8 +99,7 @@ class DiffStrideNd(Resizer):
     @property
     def strides(self) -> tuple[float, ...]:
         """The strides in use, one per axis: the parameter's values, within the layer's range."""
-        # On the meta device a parameter has a shape, but no value: plan with the last one known.
-        return (self._reading if self.stride.is_meta else self._read()).strides
+        return self._read().strides
 
     def differentiable_strides(self) -> Tensor:
         """Return one stride per axis within the range; the gradient passes straight through."""
@@ -135,14 +123,11 @@ class DiffStrideNd(Resizer):
 
         return outside_graphs.output_size(self, size)
 
-    def plans(
-        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
-    ) -> list[AxisPlan]:
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         """Project the stride in training mode, and return what to do to each axis."""
         if torch.compiler.is_compiling():
-            output_size = known if self.rule.crop else None
-            strides = self.differentiable_strides()
-            return plan(self.rule, size, strides, device, output_size=output_size)
+            kept = known if self.rule.crop else None
+            return plan(self.rule, size, self.differentiable_strides(), device, output_size=kept)
         numbers = self.project()
         if self.stride.is_meta:
             return plan(self.rule, size, numbers, device)
@@ -150,8 +135,6 @@ class DiffStrideNd(Resizer):
 
     def project(self) -> tuple[float, ...]:
         """Return the strides, to whose range the parameter is projected if the layer learns."""
-        if self.stride.is_meta:
-            return self.strides
         _, _, values, strides = self._read()
         arguments.check_strides(strides)
         # Not written without need: a write between the two branches that share a layer would
@@ -168,13 +151,12 @@ class DiffStrideNd(Resizer):
         return clamped * self.axes if self.shared else clamped
 
     def _read(self) -> Reading:
-        """Return the parameter's values, read once an update where an accelerator would wait.
-
-        Updates are told by the version of the tensor, which counts every change in place but those
-        made through ``.data``.
-        """
+        """Return the parameter's values, read once an update where an accelerator would wait."""
         stride, last = self.stride, self._reading
+        if stride.is_meta:  # it has a shape, but no value: plan with the last one known
+            return last
         parameter, free = stride if stride.is_leaf else None, _reads_are_free(stride.device)
+        # It counts every change in place but those made through ``.data``.
         version = -1 if stride.is_inference() else stride._version
         if free or last.parameter is not stride or not last.version == version >= 0:
             values = arguments.per_axis(stride, shape_of(stride)[0], "stride")
@@ -186,8 +168,7 @@ class DiffStrideNd(Resizer):
     def _refresh(self) -> None:
         """Read the stride for whole graphs in eval mode, which can't read it by themselves."""
         with contextlib.suppress(TypeError):  # one without values, as the compiler has them
-            if not self.stride.is_meta:
-                self._read()
+            self._read()
 
     def train(self, mode: bool = True) -> "DiffStrideNd":
         super().train(mode)
@@ -207,15 +188,13 @@ class DiffStrideNd(Resizer):
 
     def extra_repr(self) -> str:
         strides = ", ".join(f"{s:.4g}" for s in self.strides)
-        words = [f"stride=({strides})", f"learnable={self.stride.requires_grad}"]
-        words.append(f"smoothness={self.rule.smoothness!r}".removesuffix(".0"))
-        usual: dict[str, Any] = {"shared": False, "crop": True, "output_size": None}
-        usual |= {"size_multiple": 1, "min_stride": 1.0, "max_stride": None}
-        usual |= {field.name: field.default for field in fields(Rule)[1:]}
-        for name, default in usual.items():
-            value = getattr(self.rule if hasattr(self.rule, name) else self, name)
-            words += [f"{name}={value!r}"] if value != default else []
-        return ", ".join(words)
+        smoothness = f"{self.smoothness!r}".removesuffix(".0")
+        text = f"stride=({strides}), learnable={self.stride.requires_grad}, smoothness={smoothness}"
+        for name, argument in inspect.signature(DiffStrideNd).parameters.items():
+            value = getattr(self.rule if hasattr(self.rule, name) else self, name, None)
+            if name not in ("stride", "smoothness", "learnable") and value != argument.default:
+                text += f", {name}={value!r}"
+        return text
 
 
 @functools.cache
@@ -230,10 +209,7 @@ def _reads_are_free(device: torch.device) -> bool:
 
 
 class DiffStride1d(DiffStrideNd):
-    """Downsampling with a learnable stride along one axis, for signals.
-
-    Input (batch, channels, N) or (channels, N), output the same with ⌊N/S + 2R⌋ samples. Arguments
-    as for :class:`DiffStride2d`.
+    """Downsampling along one axis, for signals; arguments as for :class:`DiffStride2d`.
 
     >>> DiffStride1d(stride=4.0)(torch.rand(8, 16, 100)).shape
     torch.Size([8, 16, 33])
@@ -251,14 +227,13 @@ class DiffStride2d(DiffStrideNd):
     Args:
         stride: the initial stride, one number or one per axis, at least 1.
         smoothness: R, over how many frequencies the window falls, one number or one per axis. The
-            stride learns from the frequencies in that fall: from 2 on (1 with
-            ``convention="symmetric"``) at least one of them is always kept, and with 0 the stride
-            stays where it is.
+            stride learns from these: from 2 on (1 with ``convention="symmetric"``) at least one is
+            always kept, and with 0 the stride stays where it is.
         shared: one stride for all axes instead of one each.
         learnable: False makes the stride a constant (``requires_grad=False``).
         crop: False keeps the size of the input and only filters.
-        output_size: the size to come out whatever the stride, for compilers and hardware that need
-            it to stay; the window still learns. At most the size of the input.
+        output_size: the size to come out whatever the stride, at most that of the input, for
+            compilers and hardware that need it to stay; the window still learns.
         size_multiple: rounds the kept length up to a multiple of this, at most to the input's.
         min_stride, max_stride: the range the stride is held in while training.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
@@ -288,10 +263,7 @@ class DiffStride2d(DiffStrideNd):
 
 
 class DiffStride3d(DiffStrideNd):
-    """Downsampling with a learnable stride along each of three axes, for volumes and video.
-
-    Input (batch, channels, D, H, W) or (channels, D, H, W). Arguments as for
-    :class:`DiffStride2d`.
+    """Downsampling along three axes, for volumes and video; arguments as for :class:`DiffStride2d`.
 
     >>> DiffStride3d(stride=(1.0, 2.0, 2.0), smoothness=2.0)(torch.rand(2, 4, 8, 16, 16)).shape
     torch.Size([2, 4, 8, 12, 12])

@@ -11,8 +11,7 @@ from diffstride.core.rule import Rule
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, SpectralPool3d
 
-# What else layers may be given: spectral poolings the first, learnable ones all.
-_SPECTRAL_OPTIONS = ("norm", "basis", "path")
+# What else layers may be given: spectral poolings some of it, learnable ones all.
 _RULE_OPTIONS = {f.name for f in fields(Rule)} - {"smoothness", "output_size"}
 _LAYER_OPTIONS = ("learnable", "min_stride", "max_stride")
 OPTIONS = [*dict.fromkeys(["norm", "path", "convention", *sorted(_RULE_OPTIONS)]), *_LAYER_OPTIONS]
@@ -26,12 +25,13 @@ _LAYERS: dict[str, tuple[Any, Any, Any]] = {
 
 
 class Downsampling(NamedTuple):
-    """A way to downsample what a convolution makes: one of the two does it, the other nothing."""
+    """A way to downsample what a convolution makes: one of the two does it, the other nothing.
+
+    The layer comes after the convolution, and before that of a shortcut; it may be used in both.
+    """
 
     layer: nn.Module
-    """To be put after the convolution, and before that of a shortcut; may be used in both."""
     conv_stride: tuple[int, ...]
-    """The stride that the convolution must have itself."""
 
 
 def downsample(
@@ -43,16 +43,15 @@ def downsample(
     shared: bool = False,
     **options: Any,
 ) -> Downsampling:
-    """Downsampling by a stride, as a layer or as the stride of a convolution.
+    """Return what downsamples by a stride: a layer, or the stride of a convolution.
 
     Args:
         kind: ``"strided"`` leaves it to the convolution; ``"average"`` and ``"max"`` pool windows
             as large as the stride; ``"spectral"`` cuts the spectrum; ``"diffstride"`` learns.
         stride: one number, or one per axis. The first three kinds need whole numbers.
         dims: how many spatial axes there are, from 1 to 3.
-        smoothness, shared: of a learnable stride; the other kinds have none.
-        options: other arguments of a learnable layer, such as ``norm`` and ``convention``. Kinds
-            that have no such argument leave it aside, so that networks can be compared.
+        smoothness, shared, options: arguments of a learnable layer. Kinds that have no such
+            argument leave it aside, so that networks can be compared.
 
     Raises:
         ValueError: for an unknown kind, or a stride that it can't have.
@@ -70,19 +69,18 @@ def downsample(
         raise TypeError(f"unknown options {', '.join(unknown)}: known are {', '.join(OPTIONS)}")
     strides = arguments.per_axis(stride, dims, "stride")
     arguments.check_strides(strides)
-    none = (1,) * dims
+    whole = tuple(int(s) for s in strides)
     if kind == "diffstride":
         options |= {"smoothness": smoothness, "shared": shared}
-        return Downsampling(_LAYERS[kind][dims - 1](strides, **options), none)
-    if kind == "spectral":
-        own = {name: options[name] for name in _SPECTRAL_OPTIONS if name in options}
-        return Downsampling(_LAYERS[kind][dims - 1](strides, **own), none)
-    if not all(s.is_integer() for s in strides):
+    elif kind == "spectral":
+        options = {name: options[name] for name in ("norm", "basis", "path") if name in options}
+    elif whole != strides:
         raise ValueError(
             f"stride must be whole for downsampling={kind!r}, got {strides}: round it, or use "
             f"'spectral' or 'diffstride', which take any stride"
         )
-    whole = tuple(int(s) for s in strides)
-    if kind == "strided":
+    elif kind == "strided":
         return Downsampling(nn.Identity(), whole)
-    return Downsampling(_LAYERS[kind][dims - 1](whole), none)
+    else:
+        strides, options = whole, {}
+    return Downsampling(_LAYERS[kind][dims - 1](strides, **options), (1,) * dims)

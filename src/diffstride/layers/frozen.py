@@ -11,54 +11,45 @@ from diffstride.core import bases
 from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
 from diffstride.core.work import cheapest_order
-from diffstride.layers.block_products import BlockProducts, choose_blocks
-from diffstride.layers.block_products import work as work_of_blocks
-from diffstride.layers.constants import AxisConstants, dense, work
-from diffstride.layers.resizer import Counted, Size
+from diffstride.layers import block_products
+from diffstride.layers.resizer import AxisConstants, Counted, Size, dense, work
 from diffstride.text import times
 
 
 def spread(
     matrix: Tensor, size: int, kernel: int, dilation: int, padding: tuple[int, int], mode: str
 ) -> Tensor:
-    """A matrix for before a convolution that does what ``matrix`` does after it: kM × N.
+    """Return a matrix (kM × N) for before a convolution that does what ``matrix`` does after it.
 
     Behind each other, what downsampling makes of the input shifted for each of the k taps. The
-    convolution then finds its taps M samples apart, for every one of only M outputs.
+    convolution then has its taps M samples apart, for every one of only M outputs.
     """
     samples = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-    mode = "constant" if mode == "zeros" else mode
-    padded = F.pad(samples[None], padding, mode=mode)[0]
-    outputs = matrix.shape[1]
-    taps = [padded[:, i * dilation : i * dilation + outputs] for i in range(kernel)]
-    return torch.cat([matrix @ tap.T for tap in taps])
+    padded = F.pad(samples[None], padding, mode="constant" if mode == "zeros" else mode)[0]
+    starts = range(0, kernel * dilation, dilation)
+    return torch.cat([matrix @ padded[:, i : i + matrix.shape[1]].T for i in starts])
 
 
 class Frozen(Counted):
     """Downsampling by constants, for inputs of one size.
 
-    The matrix of an axis, M × N, holds transform, window and crop. A long axis has weights instead,
-    and is done by FFT. An axis on which nothing happens has neither.
-
-    Args:
-        axes: the constants of each, in any precision.
-        like: a tensor of the dtype and device that they are to have.
+    Each axis has a matrix (M × N) of transform, window and crop, or if it is long, weights for an
+    FFT, or neither if nothing happens to it. They get the dtype and device of ``like``.
     """
 
     done_before = False
-    """Whether a convolution in front of it has taken its work over, here or in one of its places:
-    what comes at the size it makes passes."""
+    """Whether a convolution in front of it, here or in one of its places, does its work: then what
+    has the size that it makes passes."""
 
     def __init__(self, axes: Sequence[AxisConstants], like: Tensor) -> None:
         super().__init__()
         self.size = tuple(axis.size for axis in axes)
         self.output_size = tuple(axis.kept for axis in axes)
-        self.work = work(axes)
-        """Multiply-accumulates of one channel."""
+        self.work = work(axes)  # multiply-accumulates of one channel
         self._bases = [axis.basis for axis in axes]
         for i, axis in enumerate(axes):
-            for name, kept in (("matrix", axis.matrix), ("weights", axis.weights)):
-                self.register_buffer(f"{name}{i}", None if kept is None else kept.to(like))
+            for name, values in (("matrix", axis.matrix), ("weights", axis.weights)):
+                self.register_buffer(f"{name}{i}", None if values is None else values.to(like))
 
     def is_done(self, size: Sequence[int]) -> bool:
         """Return whether what comes at this size has been downsampled already."""
@@ -87,17 +78,16 @@ class Frozen(Counted):
     def replace_fft(self) -> None:
         """Do long axes by matrix products too, where there is no FFT: with many, small ones."""
         for i, (n, m) in enumerate(zip(self.size, self.output_size, strict=True)):
-            weights = self._buffers[f"weights{i}"]
+            weights, self._buffers[f"weights{i}"] = self._buffers[f"weights{i}"], None
             if weights is None:
                 continue
-            self._buffers[f"weights{i}"] = None
             # Blocks are of the Fourier basis alone. Their small products take about three times as
             # long as a large one, for the same work.
-            blocks = isinstance(self._bases[i], bases.Fourier)
-            if not blocks or n * m <= 3 * work_of_blocks(n, m, choose_blocks(n, m))[0]:
+            work = block_products.work(n, m, block_products.choose_blocks(n, m))[0]
+            if not isinstance(self._bases[i], bases.Fourier) or n * m <= 3 * work:
                 self._buffers[f"matrix{i}"] = dense(self._plan(i, weights.double())).to(weights)
             else:
-                self.add_module(f"products{i}", BlockProducts(n, m, weights))
+                self.add_module(f"products{i}", block_products.BlockProducts(n, m, weights))
 
     def extra_repr(self) -> str:
         return f"{times(self.size)} → {times(self.output_size)}"
@@ -122,9 +112,8 @@ class FrozenConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.downsample_first:
-            x = self.downsample(x)
-        x = self.convolution(x)
-        return x if self.downsample_first else self.downsample(x)
+            return self.convolution(self.downsample(x))  # type: ignore[no-any-return]
+        return self.downsample(self.convolution(x))  # type: ignore[no-any-return]
 
 
 class Subsample(nn.Module):
@@ -135,9 +124,8 @@ class Subsample(nn.Module):
         self.strides = tuple(strides)
 
     def forward(self, x: Tensor) -> Tensor:
-        for i, stride in enumerate(reversed(self.strides), 1):
-            x = x[(slice(None),) * (x.ndim - i) + (slice(None, None, stride),)]
-        return x
+        samples: list[Any] = [..., *(slice(None, None, stride) for stride in self.strides)]
+        return x[tuple(samples)]
 
     def extra_repr(self) -> str:
         return times(self.strides)

@@ -1,17 +1,14 @@
-"""How a graph that is being made knows the size that a learnable stride makes.
+"""How a graph that is being made knows the size that a stride makes, which it can't read itself.
 
-A graph can't read the stride, on which the size depends. Imported by compiled code alone: this
-loads the compiler.
+Imported by compiled code alone: this loads the compiler.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.diffstride import DiffStrideNd
 
 STALE = (
     "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
@@ -19,14 +16,11 @@ STALE = (
 )
 
 
-def output_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+def output_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     """Return the size that a layer makes, for a graph that is being made."""
     rule = layer.rule
     if layer.training and not torch.compiler.is_dynamo_compiling():
-        raise RuntimeError(
-            "a layer that learns its stride can't be exported in training mode, in which it may "
-            "write its stride: call eval() on the model first"
-        )
+        raise RuntimeError("training mode can't be exported: call eval() on the model first")
     if not layer.training and (rule.output_size is not None or not rule.crop):
         # The size is the same whatever the stride, but that must be a number.
         finite = layer.differentiable_strides().isfinite().all()
@@ -42,27 +36,24 @@ def output_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def projected_size(layer: "DiffStrideNd", size: Sequence[int]) -> tuple[int, ...]:
+def projected_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     """Return the size that a layer makes; its stride is read on the host, outside of the graph."""
     return layer.rule.size_after(size, layer.project())
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_graph_whole() -> bool:
-    """Return whether the graph must not be left: with ``fullgraph=True``, or in an export.
-
-    Where torch does not say, as if it were so: then the graph itself checks what it can't read.
-    """
+    """Return whether the graph must not be left: with ``fullgraph=True``, or in an export."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     try:
         maker = InstructionTranslator.current_tx()
         return bool(maker.one_graph or getattr(maker, "error_on_graph_break", False))
     except (AttributeError, LookupError, RuntimeError):
-        return True
+        return True  # torch does not say: then the graph checks the stride, which is always right
 
 
-def last_read(layer: "DiffStrideNd") -> tuple[float, ...]:
+def last_read(layer: DiffStrideNd) -> tuple[float, ...]:
     """Return the strides that were last read, or those of a parameter that torch.export hides."""
     known = layer._reading.parameter
     if torch.compiler.is_dynamo_compiling() or known is None:

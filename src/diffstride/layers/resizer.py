@@ -1,29 +1,89 @@
 """What every layer that changes the size of its input can be asked, whatever kind it is.
 
-Costs, budgets, penalties, tables, freezing, exports and callbacks ask :class:`Resizer`, and know no
-other class. A new kind of layer answers these questions, and works with all of them.
+Costs, budgets, penalties, tables, freezing, exports and callbacks know :class:`Resizer` alone: a
+new kind of layer that answers its questions works with all of them.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
+from diffstride.core.bases import BASES, Basis, cached
 from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.work import resampling_macs
-from diffstride.layers.constants import AxisConstants
+from diffstride.core.work import by_fft, cheapest_order, fft_macs, resampling_macs
 
 if TYPE_CHECKING:
     from diffstride.layers.diffstride import DiffStrideNd
 
 Size = Sequence[Any]
 """Numbers of samples: whole ones, or ones that know how they change with strides."""
+
+
+@dataclass(frozen=True)
+class AxisConstants:
+    """What happens to one axis of N samples, which become M, once nothing is learned any more.
+
+    It is multiplied by a matrix (M × N), or filtered without one, by a weight for each frequency.
+    With neither it stays as it is.
+    """
+
+    size: int
+    kept: int
+    gain: float = 1.0
+    """What a constant is multiplied by."""
+    matrix: Tensor | None = None
+    weights: Tensor | None = None
+    basis: Basis = BASES["fourier"]
+
+    @classmethod
+    def of(cls, axis: AxisPlan, axes: int, like: Tensor) -> "AxisConstants":
+        """Return what a plan does, in the precision of ``like``: the cheaper of both ways."""
+        made = cls(axis.size, axis.kept, axis.gain, basis=axis.basis)
+        if axis.size == axis.kept and bool((axis.weights == 1).all()):
+            return made
+        if by_fft(axis.basis, axis.size, "auto", axes):
+            return replace(made, weights=axis.weights.to(like))
+        return replace(made, matrix=dense(axis).to(like))
+
+    @property
+    def is_identity(self) -> bool:
+        return self.matrix is None and self.weights is None
+
+    def dense(self, like: Tensor) -> Tensor:
+        """Return the matrix (M × N) of the axis, however it is done."""
+        if self.matrix is not None:
+            return self.matrix
+        if self.weights is None:
+            return torch.eye(self.size, dtype=like.dtype, device=like.device)
+        weights = self.weights.double()
+        return dense(AxisPlan(self.size, self.kept, weights, self.gain, self.basis)).to(like)
+
+
+def dense(axis: AxisPlan) -> Tensor:
+    """Return the matrix (M × N) of a plan, in the precision of its weights."""
+    analysis, synthesis = cached(axis.basis.matrices, axis.size, axis.kept, axis.weights)
+    return (synthesis * axis.per_function) @ analysis
+
+
+def work(axes: Sequence[AxisConstants]) -> int:
+    """Return the multiply-accumulates of one channel."""
+    current, total = [axis.size for axis in axes], 0
+    for i in cheapest_order(current, [axis.kept for axis in axes]):
+        axis, before = axes[i], math.prod(current)
+        current[i] = axis.kept
+        if axis.matrix is not None:
+            total += before * axis.kept
+        elif axis.weights is not None:
+            total += fft_macs(axis.size, axis.kept, before, math.prod(current))
+    return total
 
 
 class RuleField:
@@ -42,10 +102,8 @@ class RuleField:
 class Counted(nn.Module):
     """A layer that says what it costs."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether its work is its own, and not that of a layer that it calls."""
-        return True
+    counts = True
+    """Whether it does its work itself, and not a layer that it calls."""
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         """Return the multiply-accumulates of one example, from one size to another."""
@@ -55,7 +113,7 @@ class Counted(nn.Module):
 class Resizer(Counted):
     """A layer that changes the size of its input, by a rule and one stride for each axis."""
 
-    axes: ClassVar[int]
+    axes: int
     rule: Rule
     smoothness = RuleField()
     norm = RuleField()
@@ -66,10 +124,8 @@ class Resizer(Counted):
     basis = RuleField()
     path = RuleField()
 
-    @property
-    def strides(self) -> tuple[float, ...]:
-        """The strides in use, one per axis."""
-        raise NotImplementedError
+    follows = False
+    """Whether this layer makes the size that the owner of its stride has made before."""
 
     @property
     def stride_owner(self) -> "DiffStrideNd | None":
@@ -77,9 +133,10 @@ class Resizer(Counted):
         return None
 
     @property
-    def follows(self) -> bool:
-        """Whether this layer makes the size that the owner of its stride has made before."""
-        return False
+    def strides(self) -> tuple[float, ...]:
+        """The strides in use, one per axis."""
+        assert self.stride_owner is not None
+        return self.stride_owner.strides
 
     def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
         """Return the strides by which an input of this size is downsampled."""
@@ -90,10 +147,7 @@ class Resizer(Counted):
         return self.rule.size_after(arguments.spatial_size(size, self.axes), self.strides)
 
     def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
-        """Return the sizes that come out as ``strides`` change them: not rounded, not bounded.
-
-        ``whole`` are those that really come out.
-        """
+        """Return the sizes that come out, not rounded to ``whole``, as ``strides`` change them."""
         if self.rule.output_size is not None:
             return whole
         if not self.rule.crop:
@@ -104,15 +158,10 @@ class Resizer(Counted):
         return channels * resampling_macs(size, kept, self.rule)
 
     def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
-        """Do what must be done outside of a compiled graph, before an input of this size is read.
-
-        Returns the size that comes out where :meth:`plans` could not know it in a graph.
-        """
+        """Do what a compiled graph can't; return the size that comes out, if it can't know it."""
         return None
 
-    def plans(
-        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
-    ) -> list[AxisPlan]:
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         """Return what to do to each axis of an input; ``known`` is what was prepared for it."""
         raise NotImplementedError
 
@@ -135,11 +184,9 @@ class Resizer(Counted):
         return resample(x, plans, path=self.rule.path)
 
 
-def resizers(model: nn.Module) -> Iterator[tuple[str, Resizer]]:
-    """Yield every resizer of a network and its name, each once."""
-    for name, module in model.named_modules():
-        if isinstance(module, Resizer):
-            yield name, module
+def resizers(model: nn.Module) -> list[tuple[str, Resizer]]:
+    """Return every resizer of a network with its name, each once."""
+    return [(name, x) for name, x in model.named_modules() if isinstance(x, Resizer)]
 
 
 def learned_strides(model: nn.Module) -> dict[str, "DiffStrideNd"]:

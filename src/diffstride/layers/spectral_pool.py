@@ -7,7 +7,7 @@ import torch
 from diffstride.core import arguments
 from diffstride.core.plan import AxisPlan, plan
 from diffstride.core.rule import Rule
-from diffstride.layers.resizer import Resizer
+from diffstride.layers.resizer import Resizer, Size
 
 
 class SpectralPoolNd(Resizer):
@@ -17,10 +17,10 @@ class SpectralPoolNd(Resizer):
         self,
         stride: float | Sequence[float] | None = None,
         *,
-        output_size: int | Sequence[int] | None = None,
         norm: str = "ortho",
         basis: str = "fourier",
         path: str = "auto",
+        output_size: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         arguments.one_given(stride, output_size)
@@ -42,25 +42,20 @@ class SpectralPoolNd(Resizer):
             return self.stride
         return tuple(n / m for n, m in zip(size, self.output_size(size), strict=True))
 
-    def plans(
-        self, size: Sequence[int], device: torch.device, known: tuple[int, ...] | None = None
-    ) -> list[AxisPlan]:
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         return plan(self.rule, size, self.strides, device, numbers=self.strides)
 
     def extra_repr(self) -> str:
-        rule = self.rule
-        text = f"output_size={rule.output_size}"
-        if self.stride is not None:
-            text = f"stride=({', '.join(f'{s:.4g}' for s in self.stride)})"
-        basis = "" if rule.basis == "fourier" else f", basis={rule.basis!r}"
-        path = "" if rule.path == "auto" else f", path={rule.path!r}"
-        return f"{text}, norm={rule.norm!r}{basis}{path}"
+        stride = f"stride=({', '.join(f'{s:.4g}' for s in self.strides)})"
+        size = stride if self.stride else f"output_size={self.rule.output_size}"
+        basis = "" if self.basis == "fourier" else f", basis={self.basis!r}"
+        path = "" if self.path == "auto" else f", path={self.path!r}"
+        return f"{size}, norm={self.norm!r}{basis}{path}"
 
 
 class SpectralPool1d(SpectralPoolNd):
     """Spectral pooling along one axis; arguments as for :class:`SpectralPool2d`.
 
-    >>> import torch
     >>> SpectralPool1d(stride=2.5)(torch.rand(8, 16, 100)).shape
     torch.Size([8, 16, 40])
     """
@@ -75,17 +70,13 @@ class SpectralPool2d(SpectralPoolNd):
 
     Args:
         stride: one number of at least 1, or one per axis; need not be whole.
+        norm, basis, path: as for :class:`DiffStride2d`.
         output_size: the size to come out, instead of a stride.
-        norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
-        basis: the functions of which the lowest are kept; names as for
-            :func:`diffstride.functional.diff_stride`.
-        path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.
 
     Raises:
         ValueError: if not exactly one of ``stride`` and ``output_size`` is given, or an argument is
             out of range; the message names it.
 
-    >>> import torch
     >>> SpectralPool2d(stride=2.5)
     SpectralPool2d(stride=(2.5, 2.5), norm='ortho')
     >>> SpectralPool2d(output_size=(7, 9))(torch.rand(8, 16, 32, 32)).shape
@@ -98,7 +89,6 @@ class SpectralPool2d(SpectralPoolNd):
 class SpectralPool3d(SpectralPoolNd):
     """Spectral pooling along three axes; arguments as for :class:`SpectralPool2d`.
 
-    >>> import torch
     >>> SpectralPool3d(stride=2)(torch.rand(2, 4, 8, 16, 16)).shape
     torch.Size([2, 4, 4, 8, 8])
     """

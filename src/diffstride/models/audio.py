@@ -14,25 +14,20 @@ STRIDES = (2.0, 2.0, 1.0, 2.0, 1.0, 2.0)
 class AudioBlock(nn.Sequential):
     """3×1 along time, then 1×3 along frequency, each with ReLU and normalisation.
 
-    Strided, each convolution has the stride of its own axis; otherwise the downsampling of both
-    comes after the second one.
+    Strided, each convolution has the stride of its axis; otherwise the downsampling of both comes
+    after the second one.
     """
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride) -> None:
         layer, (time, frequency) = spec.downsample(stride)
-        super().__init__(
-            nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0)),
-            nn.ReLU(),
-            spec.norm(outputs),
-            nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1)),
-            layer,
-            nn.ReLU(),
-            spec.norm(outputs),
-        )
+        first = nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0))
+        second = nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1))
+        along_time = first, nn.ReLU(), spec.norm(outputs)
+        super().__init__(*along_time, second, layer, nn.ReLU(), spec.norm(outputs))
 
 
 class AudioCNN(nn.Module):
-    """Blocks, the maximum over time and frequency, and a linear layer, or one a task.
+    """Blocks, the maximum over time and frequency, and a linear layer for each task.
 
     Takes (batch, channels, time, frequency). With several tasks it returns the scores of each by
     name, or with ``task=`` of that one alone.
@@ -40,19 +35,15 @@ class AudioCNN(nn.Module):
 
     def __init__(self, spec: Spec, strides: list[Stride]) -> None:
         super().__init__()
-        self.blocks = nn.Sequential()
-        inputs = spec.in_channels
-        for channels, stride in zip(CHANNELS, strides, strict=True):
-            outputs = spec.channels(channels)
-            self.blocks.append(AudioBlock(spec, inputs, outputs, stride))
-            inputs = outputs
+        channels = [spec.in_channels, *map(spec.channels, CHANNELS)]
+        sides = zip(channels, channels[1:], strides, strict=False)
+        self.blocks = nn.Sequential(*(AudioBlock(spec, *side) for side in sides))
         self.head: nn.Linear | nn.ModuleDict
         if isinstance(spec.num_classes, Mapping):
-            self.head = nn.ModuleDict(
-                {task: nn.Linear(inputs, classes) for task, classes in spec.num_classes.items()}
-            )
+            heads = {task: nn.Linear(channels[-1], n) for task, n in spec.num_classes.items()}
+            self.head = nn.ModuleDict(heads)
         else:
-            self.head = nn.Linear(inputs, spec.classes)
+            self.head = nn.Linear(channels[-1], spec.classes)
         initialise(self)
 
     def forward(self, x: Tensor, task: str | None = None) -> Tensor | dict[str, Tensor]:
@@ -71,10 +62,9 @@ def audio_cnn(spec: Spec) -> AudioCNN:
     """The paper's audio network, for spectrograms (batch, 1, time, frequency).
 
     Six blocks with 64, 128, 256, 256, 512 and 512 channels and strides 2, 2, 1, 2, 1, 2, one number
-    a block or one each for time and frequency. ``num_classes`` is a number, or a mapping from task
-    to number for a network with a head a task.
+    for a block or one each for time and frequency. ``num_classes`` is a number, or a mapping from
+    task to number for a network with a head for each task.
     """
     if spec.dims != 2:
         raise ValueError(f"audio_cnn has dims=2, time and frequency, got {spec.dims}")
-    sites = [f"block {i}" for i in range(1, 7)]
-    return AudioCNN(spec, spec.read_strides(sites, STRIDES))
+    return AudioCNN(spec, spec.read_strides("block", STRIDES))

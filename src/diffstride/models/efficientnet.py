@@ -9,6 +9,7 @@ from diffstride.models.spec import Spec, Stride, initialise
 
 # As published: batch statistics move slowly.
 NORM = {"eps": 1e-3, "momentum": 0.01}
+DROPOUT = DROP_PATH = 0.2
 
 
 class Stage(NamedTuple):
@@ -48,25 +49,15 @@ class InvertedBottleneck(nn.Module):
     """Widen, convolve each channel by itself, squeeze and excite, narrow."""
 
     def __init__(
-        self,
-        spec: Spec,
-        inputs: int,
-        outputs: int,
-        stage: Stage,
-        stride: Stride | None,
-        drop: float,
+        self, spec: Spec, inputs: int, stage: Stage, stride: Stride | None, drop: float
     ) -> None:
         super().__init__()
-        inner = inputs * stage.expansion
+        inner, outputs = inputs * stage.expansion, spec.channels(stage.channels)
         self.expand: nn.Module = nn.Identity()
         if stage.expansion > 1:
-            self.expand = nn.Sequential(
-                spec.conv(inputs, inner, 1), spec.norm(inner, **NORM), nn.SiLU()
-            )
-        conv_stride: tuple[int, ...] = (1,) * spec.dims
-        self.downsample: nn.Module = nn.Identity()
-        if stride is not None:
-            self.downsample, conv_stride = spec.downsample(stride)
+            wide = spec.conv(inputs, inner, 1), spec.norm(inner, **NORM)
+            self.expand = nn.Sequential(*wide, nn.SiLU())
+        self.downsample, conv_stride = spec.downsample(stride)
         self.depthwise = spec.conv(inner, inner, stage.kernel, stride=conv_stride, groups=inner)
         self.norm = spec.norm(inner, **NORM)
         self.excite = SqueezeExcitation(spec, inner, max(1, inputs // 4))
@@ -81,7 +72,7 @@ class InvertedBottleneck(nn.Module):
         return x + self._dropped(y) if self.residual else y
 
     def _dropped(self, y: Tensor) -> Tensor:
-        """Stochastic depth: in training, the branch of some examples is left out."""
+        """Leave the branch out for some examples while training: stochastic depth."""
         if not self.training or self.drop == 0:
             return y
         kept = torch.rand(len(y), *[1] * (y.ndim - 1), device=y.device) >= self.drop
@@ -91,15 +82,7 @@ class InvertedBottleneck(nn.Module):
 class EfficientNet(nn.Module):
     """A stem, stages of inverted bottlenecks, a 1×1 convolution, the mean and a linear layer."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        stages: tuple[Stage, ...],
-        strides: list[Stride],
-        *,
-        dropout: float = 0.2,
-        drop_path: float = 0.2,
-    ) -> None:
+    def __init__(self, spec: Spec, stages: tuple[Stage, ...], strides: list[Stride]) -> None:
         super().__init__()
         channels, last = spec.channels(32), spec.channels(1280)
         first = spec.stem_conv(channels, 3, 1 if spec.stem == "cifar" else 2)
@@ -107,22 +90,15 @@ class EfficientNet(nn.Module):
         self.stages = nn.Sequential()
         total, index = sum(stage.blocks for stage in stages), 0
         for stage, stride in zip(stages, strides, strict=True):
-            outputs = spec.channels(stage.channels)
-            blocks = []
+            blocks = nn.Sequential()
             for i in range(stage.blocks):
-                own = stride if i == 0 else None
-                drop = drop_path * index / total
-                blocks.append(InvertedBottleneck(spec, channels, outputs, stage, own, drop))
-                channels, index = outputs, index + 1
-            self.stages.append(nn.Sequential(*blocks))
-        self.head = nn.Sequential(
-            spec.conv(channels, last, 1),
-            spec.norm(last, **NORM),
-            nn.SiLU(),
-            spec.mean(),
-            nn.Dropout(dropout),
-            nn.Linear(last, spec.classes),
-        )
+                stride_here, drop = stride if i == 0 else None, DROP_PATH * index / total
+                blocks.append(InvertedBottleneck(spec, channels, stage, stride_here, drop))
+                channels, index = spec.channels(stage.channels), index + 1
+            self.stages.append(blocks)
+        wide = spec.conv(channels, last, 1), spec.norm(last, **NORM), nn.SiLU()
+        scores = nn.Dropout(DROPOUT), nn.Linear(last, spec.classes)
+        self.head = nn.Sequential(*wide, spec.mean(), *scores)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,10 +109,8 @@ def efficientnet_b0(spec: Spec) -> EfficientNet:
     """EfficientNet-B0 (Tan and Le 2019), whose seven stages have a stride each.
 
     The depthwise convolution of a stage's first block has the stride, or none and the downsampling
-    after it; (1, 2, 2, 2, 1, 2, 1) unless told otherwise. The first convolution has stride 2 with
-    ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: published
-    weights that were trained with padding on one side, as in TensorFlow, see other borders where an
-    even size meets a stride of 2.
+    after it; (1, 2, 2, 2, 1, 2, 1) unless others are given. The first convolution has stride 2 with
+    ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: weights trained
+    with padding on one side, as in TensorFlow, see other borders at a stride of 2 and an even size.
     """
-    sites = [f"stage {i}" for i in range(1, 8)]
-    return EfficientNet(spec, B0, spec.read_strides(sites, [stage.stride for stage in B0]))
+    return EfficientNet(spec, B0, spec.read_strides("stage", [stage.stride for stage in B0]))

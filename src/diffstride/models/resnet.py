@@ -1,13 +1,15 @@
 """Residual networks whose blocks share one downsampling between their branches."""
 
-from collections.abc import Sequence
+from typing import TypeAlias
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import arguments
-from diffstride.layers.factory import Downsampling
 from diffstride.models.spec import Spec, Stride, initialise
+
+Stages: TypeAlias = list[tuple[int, Stride | None]]
+"""The channels and the stride of each stage; None where it does not downsample."""
 
 
 class Block(nn.Module):
@@ -20,7 +22,7 @@ class Block(nn.Module):
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
         super().__init__()
-        self.downsample, conv_stride = _downsampling(spec, stride)
+        self.downsample, conv_stride = spec.downsample(stride)
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
         self.norm1 = spec.norm(outputs)
         self.conv2 = spec.conv(outputs, outputs, 3)
@@ -41,7 +43,7 @@ class PreActivationBlock(nn.Module):
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
         super().__init__()
-        self.downsample, conv_stride = _downsampling(spec, stride)
+        self.downsample, conv_stride = spec.downsample(stride)
         self.norm1 = spec.norm(inputs)
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
         self.norm2 = spec.norm(outputs)
@@ -60,40 +62,23 @@ class PreActivationBlock(nn.Module):
         return y + self.shortcut(self.downsample(activated))  # type: ignore[no-any-return]
 
 
-def _downsampling(spec: Spec, stride: Stride | None) -> Downsampling:
-    if stride is None:
-        return Downsampling(nn.Identity(), (1,) * spec.dims)
-    return spec.downsample(stride)
-
-
 def _changes_shape(spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> bool:
-    """Where a textbook shortcut has a convolution."""
-    strides = (1.0,) if stride is None else arguments.per_axis(stride, spec.dims, "stride")
-    return inputs != outputs or any(s != 1 for s in strides)
+    """Return whether a textbook shortcut has a convolution."""
+    strides = arguments.per_axis(1.0 if stride is None else stride, spec.dims, "stride")
+    return inputs != outputs or set(strides) != {1.0}
 
 
 class ResNet(nn.Module):
     """A stem, stages of blocks, the mean over space and a linear layer."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        block: type[Block] | type[PreActivationBlock],
-        stages: Sequence[tuple[int, Stride | None]],
-        blocks: int,
-    ) -> None:
-        """``stages`` are channels and strides, None where the stage does not downsample."""
+    def __init__(self, spec: Spec, block: type[nn.Module], stages: Stages, blocks: int) -> None:
         super().__init__()
         before = block is PreActivationBlock
         inputs = spec.channels(stages[0][0])
-        if spec.stem == "cifar":
-            stem = [spec.conv(spec.in_channels, inputs, 3)]
-            # What a block activates by itself needs no activation before it.
-            stem += [] if before else [spec.norm(inputs), nn.ReLU()]
-        else:
-            stem = spec.stem_conv(inputs, 7, 2)
-            stem += [spec.norm(inputs), nn.ReLU(), spec.stem_pool()]
-        self.stem = nn.Sequential(*stem)
+        self.stem = nn.Sequential(*spec.stem_layers(inputs))
+        # A block that activates its input needs no activation before it.
+        if spec.stem == "cifar" and not before:
+            self.stem.extend([spec.norm(inputs), nn.ReLU()])
         self.stages = nn.Sequential()
         for channels, stride in stages:
             outputs = spec.channels(channels)
@@ -112,9 +97,9 @@ class ResNet(nn.Module):
 def resnet18(spec: Spec) -> ResNet:
     """ResNet-18 (He et al. 2016), as in the paper's experiments.
 
-    With ``stem="cifar"``, a 3×3 convolution, stages 2, 3 and 4 downsample, by (2, 2, 2) unless told
-    otherwise. With ``stem="imagenet"``, 7×7 at stride 2 and a pooling of stride 2, stage 1 does as
-    well, by (1, 2, 2, 2).
+    With ``stem="cifar"``, a 3×3 convolution, stages 2, 3 and 4 downsample, by (2, 2, 2) unless
+    others are given. With ``stem="imagenet"``, 7×7 at stride 2 and a pooling of stride 2, stage 1
+    does as well, by (1, 2, 2, 2).
     """
     return ResNet(spec, Block, _four_stages(spec), blocks=2)
 
@@ -127,17 +112,15 @@ def preact_resnet18(spec: Spec) -> ResNet:
 def preact_resnet56(spec: Spec) -> ResNet:
     """ResNet-56 with pre-activation blocks: three stages of nine, with 16, 32 and 64 channels.
 
-    Every stage downsamples in its first block, by (1, 2, 2) unless told otherwise.
+    Every stage downsamples in its first block, by (1, 2, 2) unless others are given.
     """
-    strides = spec.read_strides(("stage 1", "stage 2", "stage 3"), (1.0, 2.0, 2.0))
-    stages = list(zip((16, 32, 64), strides, strict=True))
-    return ResNet(spec, PreActivationBlock, stages, blocks=9)
+    strides = spec.read_strides("stage", (1.0, 2.0, 2.0))
+    return ResNet(spec, PreActivationBlock, list(zip((16, 32, 64), strides, strict=True)), blocks=9)
 
 
-def _four_stages(spec: Spec) -> list[tuple[int, Stride | None]]:
-    sites, default = ["stage 1", "stage 2", "stage 3", "stage 4"], [1.0, 2.0, 2.0, 2.0]
-    first: list[Stride | None] = []
+def _four_stages(spec: Spec) -> Stages:
     if spec.stem == "cifar":
-        sites, default, first = sites[1:], default[1:], [None]
-    strides = first + spec.read_strides(sites, default)
+        strides = [None, *spec.read_strides("stage", (2.0, 2.0, 2.0), first=2)]
+    else:
+        strides = [*spec.read_strides("stage", (1.0, 2.0, 2.0, 2.0))]
     return list(zip((64, 128, 256, 512), strides, strict=True))

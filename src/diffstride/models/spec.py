@@ -1,4 +1,4 @@
-"""What a network is asked to be, and the parts it is built of in 1, 2 or 3 dimensions."""
+"""What a network is asked to be, and the layers it is built of in 1, 2 or 3 dimensions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,6 @@ from diffstride.layers.factory import KINDS, Downsampling, downsample
 Stride: TypeAlias = float | Sequence[float]
 
 STEMS = ("cifar", "imagenet")
-_CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-_NORMS: dict[int, Any] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-_MEANS: dict[int, Any] = {
-    1: nn.AdaptiveAvgPool1d,
-    2: nn.AdaptiveAvgPool2d,
-    3: nn.AdaptiveAvgPool3d,
-}
-_POOLS: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Spec:
         arguments.check_choice(self.downsampling, KINDS, "downsampling")
         arguments.check_choice(self.stem_downsampling, KINDS, "stem_downsampling")
         arguments.check_choice(self.stem, STEMS, "stem")
-        if self.dims not in _CONVOLUTIONS:
+        if self.dims not in (1, 2, 3):
             raise ValueError(f"dims must be 1, 2 or 3, got {self.dims}")
         if self.strides is not None and not isinstance(self.strides, Sequence):
             raise ValueError(f"strides must be a sequence, one a site, got {self.strides!r}")
@@ -61,61 +53,59 @@ class Spec:
         return self.num_classes
 
     def channels(self, number: int) -> int:
-        """A number of channels, ``width`` times as many."""
+        """Return ``width`` times as many channels, at least one."""
         return max(1, round(self.width * number))
 
-    def read_strides(self, sites: Sequence[str], default: Sequence[Stride]) -> list[Stride]:
-        """One stride a site, or a ValueError that names the sites.
+    def read_strides(self, kind: str, default: Sequence[float], first: int = 1) -> list[Stride]:
+        """Return the strides of sites that are called ``kind`` and numbered from ``first`` on."""
+        strides, count = default if self.strides is None else self.strides, len(default)
+        is_flat = len(strides) == count * self.dims and self.dims > 1  # one for each site and axis
+        if is_flat and all(isinstance(stride, Real) for stride in strides):
+            return [strides[i : i + self.dims] for i in range(0, len(strides), self.dims)]  # type: ignore[misc]
+        if len(strides) != count:
+            sites = ", ".join(f"{kind} {i}" for i in range(first, first + count))
+            raise ValueError(f"strides must be {count}, one for each of {sites}; got {strides!r}")
+        return list(strides)
 
-        They may also be given flat, one a site and axis.
-        """
-        if self.strides is None:
-            return list(default)
-        flat = len(self.strides) == len(sites) * self.dims and self.dims > 1
-        if flat and all(isinstance(stride, Real) for stride in self.strides):
-            return [self.strides[i : i + self.dims] for i in range(0, len(self.strides), self.dims)]  # type: ignore[misc]
-        if len(self.strides) != len(sites):
-            raise ValueError(
-                f"strides must be {len(sites)}, one for each of {', '.join(sites)}; "
-                f"got {self.strides!r}"
-            )
-        return list(self.strides)
-
-    def downsample(self, stride: Stride, kind: str | None = None) -> Downsampling:
-        """A downsampling of the kind asked for, or of another."""
-        return downsample(
-            kind or self.downsampling,
-            stride,
-            self.dims,
-            smoothness=self.smoothness,
-            shared=self.shared,
-            **self.options,
-        )
+    def downsample(self, stride: Stride | None, kind: str | None = None) -> Downsampling:
+        """Return a downsampling of the kind asked for, or of another; without a stride, none."""
+        if stride is None:
+            return Downsampling(nn.Identity(), (1,) * self.dims)
+        options = {"smoothness": self.smoothness, "shared": self.shared, **self.options}
+        return downsample(kind or self.downsampling, stride, self.dims, **options)
 
     def conv(self, inputs: int, outputs: int, kernel: int, **options: Any) -> nn.Module:
-        """A convolution without bias that keeps the size, apart from its stride."""
+        """Return a convolution without bias that keeps the size, apart from its stride."""
         options = {"padding": kernel // 2, "bias": False, **options}
-        return _CONVOLUTIONS[self.dims](inputs, outputs, kernel, **options)  # type: ignore[no-any-return]
+        return self._layer("Conv", inputs, outputs, kernel, **options)
 
     def norm(self, channels: int, **options: Any) -> nn.Module:
-        return _NORMS[self.dims](channels, **options)  # type: ignore[no-any-return]
+        return self._layer("BatchNorm", channels, **options)
 
     def stem_conv(self, outputs: int, kernel: int, stride: Stride) -> list[nn.Module]:
-        """The first convolution, which downsamples as ``stem_downsampling`` says."""
+        """Return the first convolution, which downsamples as ``stem_downsampling`` says."""
         layer, conv_stride = self.downsample(stride, self.stem_downsampling)
         return [self.conv(self.in_channels, outputs, kernel, stride=conv_stride), layer]
 
-    def stem_pool(self) -> nn.Module:
-        """The pooling of an ImageNet stem."""
-        return _POOLS[self.dims](3, 2, padding=1)  # type: ignore[no-any-return]
+    def stem_layers(self, outputs: int) -> list[nn.Module]:
+        """Return a 3×3 convolution, or for large images what ImageNet networks begin with."""
+        if self.stem == "cifar":
+            return [self.conv(self.in_channels, outputs, 3)]
+        pool = self._layer("MaxPool", 3, 2, padding=1)
+        return [*self.stem_conv(outputs, 7, 2), self.norm(outputs), nn.ReLU(), pool]
 
     def mean(self) -> nn.Module:
-        """The mean over space."""
-        return nn.Sequential(_MEANS[self.dims](1), nn.Flatten())
+        """Return the mean over space."""
+        return nn.Sequential(self._layer("AdaptiveAvgPool", 1), nn.Flatten())
+
+    def _layer(self, kind: str, *arguments: Any, **options: Any) -> nn.Module:
+        """Return a layer of torch for so many dimensions."""
+        layer: nn.Module = getattr(nn, f"{kind}{self.dims}d")(*arguments, **options)
+        return layer
 
 
 def initialise(model: nn.Module) -> None:
-    """He initialisation of all convolutions."""
+    """Initialise all convolutions as He et al. do."""
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

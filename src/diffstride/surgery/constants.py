@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from diffstride.analysis.observing import Observer, observe
-from diffstride.layers.constants import AxisConstants, work
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.converted import CONVERTED, Converted, recast
 from diffstride.layers.frozen import Frozen, FrozenConv, spread
-from diffstride.layers.resizer import Resizer
+from diffstride.layers.resizer import AxisConstants, Resizer, work
 from diffstride.surgery.mergeable import find_mergeable, has_hooks
 
 Size = tuple[int, ...]
