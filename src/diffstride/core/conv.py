@@ -20,13 +20,14 @@ from diffstride.core.plan import AxisPlan, plan
 from diffstride.core.resample import is_channels_last, resample
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, resampling_macs
+from diffstride.core.work import (
+    LONGEST_MATRIX_AXIS_OF_SEVERAL,
+    cheapest,
+    resampling_macs,
+    work_of_orders,
+)
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
-# How much longer a multiply-accumulate of resampling and one of convolving take than in a
-# convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps are resampled again for the
-# backward pass and lie apart, and on the spectrum there is one small product for each frequency.
-SLOWER_BY = {"taps": (1.5, 1.2), "spectral": (3, 3)}
 
 
 def diff_stride_conv(
@@ -162,9 +163,8 @@ def convolved_size(
     """
     spread = _whole(dilation, len(kernel), "dilation")
     pads = _pads(padding, kernel, spread)
-    return tuple(
-        n + sum(pad) - d * (k - 1) for n, pad, k, d in zip(size, pads, kernel, spread, strict=True)
-    )
+    axes = zip(size, pads, kernel, spread, strict=True)
+    return tuple(n + (sum(pad) - d * (k - 1)) for n, pad, k, d in axes)
 
 
 def _whole(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
@@ -228,50 +228,22 @@ def _cheapest(
     return cheapest(work)
 
 
-def work_of_orders(
-    weight: Sequence[int],
+def work_of(
+    convolution: Any,
+    rule: Rule,
     channels: int,
     size: Sequence[Any],
     full: Sequence[Any],
     kept: Sequence[Any],
-    rule: Rule,
-    pointwise: Sequence[bool],
-) -> dict[str, tuple[Any, Any]]:
-    """Return the multiply-accumulates of resampling and of convolving one example, by order.
+    order: str | None = None,
+) -> tuple[Any, Any]:
+    """Return the work of resampling and of convolving an example, in the cheapest order or another.
 
-    Args:
-        weight: the shape of the weight.
-        channels: how many come in.
-        size, full, kept: sizes that come in, that the convolution makes, and that are left of it.
-            They may be whole, or know how they change with strides.
-        rule: by which the axes are resampled.
-        pointwise: along which axes the kernel does not extend.
+    Sizes are as for :func:`work_of_orders`. What a circular convolution on the spectrum saves is
+    not counted: that depends on the batch.
     """
-    outputs, _, *kernel = weight
-    numbers = math.prod(weight)
-    early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
-    late = [not point for point in pointwise]
-    work = {
-        "after": (outputs * resampling_macs(full, kept, rule), numbers * math.prod(full)),
-        "before": (
-            channels * resampling_macs(full, early, rule, pointwise)
-            + outputs * resampling_macs(early, kept, rule, late),
-            numbers * math.prod(early),
-        ),
-    }
-    if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
-        spread = [k * m for k, m in zip(kernel, kept, strict=True)]
-        transforms = channels * resampling_macs(size, spread, None)
-        work["taps"] = transforms, numbers * math.prod(kept)
-    return work
-
-
-def cheapest(work: dict[str, tuple[Any, Any]]) -> str:
-    """Return the order that takes the least time, from the work of each."""
-    best, least = "after", math.inf
-    for order, (resampling, convolving) in work.items():  # compilers stumble over min(..., key=...)
-        slower, slower_still = SLOWER_BY.get(order, (1, 1))
-        time = slower * float(resampling) + slower_still * float(convolving)
-        if time < least:
-            best, least = order, time
-    return best
+    weight = shape_of(convolution.weight)
+    pads = _pads(convolution.padding, weight[2:], convolution.dilation)
+    pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(weight[2:], pads, strict=True)]
+    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise)
+    return work.get(order or cheapest(work), work["before"])

@@ -11,6 +11,10 @@ from diffstride.core.rule import Rule
 # later, because an FFT along an inner axis is slower than along the last.
 LONGEST_MATRIX_AXIS = 200
 LONGEST_MATRIX_AXIS_OF_SEVERAL = 320
+# How much longer a multiply-accumulate of resampling and one of convolving take than in a
+# convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps are resampled again for the
+# backward pass and lie apart, and on the spectrum there is one small product for each frequency.
+SLOWER_BY = {"taps": (1.5, 1.2), "spectral": (3, 3)}
 
 
 def by_fft(basis: Basis, size: int, path: str, axes: int) -> bool:
@@ -55,3 +59,52 @@ def resampling_macs(
 def fft_macs(size: int, kept: int, before: Any, after: Any) -> Any:
     """Return the multiply-accumulates of an axis by FFT, for so many samples before and after."""
     return before * math.ceil(math.log2(size)) + after * math.ceil(math.log2(kept))
+
+
+def work_of_orders(
+    weight: Sequence[int],
+    channels: int,
+    size: Sequence[Any],
+    full: Sequence[Any],
+    kept: Sequence[Any],
+    rule: Rule,
+    pointwise: Sequence[bool],
+) -> dict[str, tuple[Any, Any]]:
+    """Return the multiply-accumulates of resampling and of convolving one example, by order.
+
+    Args:
+        weight: the shape of the weight.
+        channels: how many come in.
+        size, full, kept: sizes that come in, that the convolution makes, and that are left of it.
+            They may be whole, or know how they change with strides.
+        rule: by which the axes are resampled.
+        pointwise: along which axes the kernel does not extend.
+    """
+    outputs, _, *kernel = weight
+    numbers = math.prod(weight)
+    early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
+    late = [not point for point in pointwise]
+    work = {
+        "after": (outputs * resampling_macs(full, kept, rule), numbers * math.prod(full)),
+        "before": (
+            channels * resampling_macs(full, early, rule, pointwise)
+            + outputs * resampling_macs(early, kept, rule, late),
+            numbers * math.prod(early),
+        ),
+    }
+    if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
+        spread = [k * m for k, m in zip(kernel, kept, strict=True)]
+        transforms = channels * resampling_macs(size, spread, None)
+        work["taps"] = transforms, numbers * math.prod(kept)
+    return work
+
+
+def cheapest(work: dict[str, tuple[Any, Any]]) -> str:
+    """Return the order that takes the least time, from the work of each."""
+    best, least = "after", math.inf
+    for order, (resampling, convolving) in work.items():  # compilers stumble over min(..., key=...)
+        slower, slower_still = SLOWER_BY.get(order, (1, 1))
+        time = slower * int(resampling) + slower_still * int(convolving)
+        if time < least:
+            best, least = order, time
+    return best

@@ -1,6 +1,5 @@
 """Convolutions with a learnable stride, as drop-ins for ``torch.nn.ConvNd``."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -8,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
-from diffstride.core.conv import ORDERS, convolve, convolved_size
+from diffstride.core.conv import ORDERS, convolve, convolved_size, work_of
 from diffstride.core.rule import Rule
 from diffstride.core.tracing import shape_of
-from diffstride.core.work import resampling_macs
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
 
@@ -81,16 +79,9 @@ class DiffStrideConvNd(Resizer):
         return self.downsample.output_size(self.convolved_size(spatial))
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
-        # Axes along which the kernel has no extent are downsampled first; see core.conv.
-        padding = self.padding if isinstance(self.padding, tuple) else (0,) * len(size)
-        first = [k == 1 and p == 0 for k, p in zip(self.kernel_size, padding, strict=True)]
-        early = [m if is_first else n for n, m, is_first in zip(size, kept, first, strict=True)]
-        late = [not is_first for is_first in first]
-        return (
-            channels * resampling_macs(size, early, self.rule, first)
-            + self.weight.numel() * math.prod(early)
-            + outputs * resampling_macs(early, kept, self.rule, late)
-        )
+        full = convolved_size(size, self.kernel_size, padding=self.padding, dilation=self.dilation)
+        order = None if self.order == "auto" else self.order
+        return sum(work_of(self, self.rule, channels, size, full, kept, order))
 
     def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
         return self.downsample.constants(self.convolved_size(size), like)
