@@ -15,8 +15,8 @@ from torch import nn
 from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
 from diffstride.analysis.cost import cost
 from diffstride.core import bases
-from diffstride.layers.resizer import AxisConstants
 from diffstride.layers.frozen import Frozen
+from diffstride.layers.resizer import AxisConstants
 from diffstride.surgery.freeze import freeze
 
 

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import arguments
+from diffstride.core.conv import convolve, work_of
 from diffstride.core.plan import AxisPlan, plan
 from diffstride.core.rule import Rule
-from diffstride.core.tracing import shape_of
+from diffstride.core.tracing import is_followed, shape_of
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
 
@@ -36,10 +37,51 @@ class Converted(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if self.downsample_first:
             return super().forward(self.downsample(input))  # type: ignore[no-any-return]
+        if self.may_change_order:
+            return self._in_cheapest_order(input)
         before = super().forward(input)
         after: Tensor = self.downsample(before)
         self.sizes = shape_of(before), shape_of(after)
         return after
+
+    @property
+    def may_change_order(self) -> bool:
+        """Whether nobody looks at what is between the layer and its downsampling, nor changes it.
+
+        A convolution that computes what torch's do may then be run in another order, for the same
+        numbers; see :mod:`diffstride.core.conv`.
+        """
+        layer = self.downsample
+        if isinstance(layer, Following) and layer.same_size:
+            layer = layer.stride_owner
+        # Hooks may look on, and so do compilers, which find a better order for themselves.
+        hooks = (self.downsample, layer)
+        return (
+            is_plain_convolution(self)
+            and isinstance(layer, DiffStrideNd)
+            and not any(module._forward_hooks or module._forward_pre_hooks for module in hooks)
+            and not getattr(layer, "_is_replica", False)  # of which only the other way complains
+            and not is_followed()
+        )
+
+    def _in_cheapest_order(self: Any, x: Tensor) -> Tensor:
+        layer: Any = self.downsample
+        layer = layer.stride_owner
+        layer.check(x)
+        size = self.size_before_downsampling(shape_of(x)[-layer.axes :])
+        names = ("padding", "dilation", "groups", "padding_mode")
+        options = {name: getattr(self, name) for name in names}
+        plans = layer.plans(size, x.device)
+        after = convolve(x, self.weight, self.bias, plans, rule=layer.rule, order="auto", **options)
+        shape = shape_of(after)
+        self.sizes = (*shape[: -layer.axes], *size), shape
+        return after
+
+    def work(self, channels: int, size: Size, kept: Size) -> tuple[Any, Any]:
+        """Return the multiply-accumulates of resampling and of convolving an example."""
+        convolution: Any = self
+        full = tuple(n + -k for n, k in zip(size, shortening(self, len(size)), strict=True))
+        return work_of(convolution, convolution.downsample.rule, channels, size, full, kept)
 
     def size_before_downsampling(self, size: Sequence[int]) -> tuple[int, ...]:
         """Return the spatial size that the layer makes itself of an input of this size."""
@@ -171,6 +213,15 @@ def lengthened(axis: AxisConstants, size: int, like: Tensor) -> AxisConstants:
     samples = torch.eye(axis.kept, dtype=like.dtype, device=like.device)
     longer = _interpolate(samples[None], (size,))[0].mT
     return AxisConstants(axis.size, size, axis.gain, matrix=longer @ axis.dense(like))
+
+
+def is_plain_convolution(module: nn.Module) -> bool:
+    """Return whether a convolution, or one that was converted, computes what those of torch do."""
+    base = torch_class(module)
+    if base is None or CONVERTED[base][0] != "conv":
+        return False
+    kind: Any = getattr(module, "converted_from", type(module))
+    return all(getattr(kind, name) is getattr(base, name) for name in ("forward", "_conv_forward"))
 
 
 def torch_class(module: nn.Module) -> type[nn.Module] | None:

@@ -11,19 +11,18 @@ CHANNELS = (64, 128, 256, 256, 512, 512)
 STRIDES = (2.0, 2.0, 1.0, 2.0, 1.0, 2.0)
 
 
-class AudioBlock(nn.Sequential):
-    """3×1 along time, then 1×3 along frequency, each with ReLU and normalisation.
+def audio_block(spec: Spec, inputs: int, outputs: int, stride: Stride) -> nn.Sequential:
+    """Return 3×1 along time, then 1×3 along frequency, each with ReLU and normalisation.
 
     Strided, each convolution has the stride of its axis; otherwise the downsampling of both comes
-    after the second one.
+    after the second one, or before the first.
     """
-
-    def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride) -> None:
-        layer, (time, frequency) = spec.downsample(stride)
-        first = nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0))
-        second = nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1))
-        along_time = first, nn.ReLU(), spec.norm(outputs)
-        super().__init__(*along_time, second, layer, nn.ReLU(), spec.norm(outputs))
+    layer, (time, frequency) = spec.downsample(stride)
+    first = nn.Conv2d(inputs, outputs, (3, 1), (time, 1), padding=(1, 0))
+    second = nn.Conv2d(outputs, outputs, (1, 3), (1, frequency), padding=(0, 1))
+    along_time = [first, nn.ReLU(), spec.norm(outputs)]
+    layers = [*along_time, second, layer, nn.ReLU(), spec.norm(outputs)]
+    return spec.placed(layers, after=4, before=0)
 
 
 class AudioCNN(nn.Module):
@@ -37,7 +36,7 @@ class AudioCNN(nn.Module):
         super().__init__()
         channels = [spec.in_channels, *map(spec.channels, CHANNELS)]
         sides = zip(channels, channels[1:], strides, strict=False)
-        self.blocks = nn.Sequential(*(AudioBlock(spec, *side) for side in sides))
+        self.blocks = nn.Sequential(*(audio_block(spec, *side) for side in sides))
         self.head: nn.Linear | nn.ModuleDict
         if isinstance(spec.num_classes, Mapping):
             heads = {task: nn.Linear(channels[-1], n) for task, n in spec.num_classes.items()}

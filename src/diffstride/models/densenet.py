@@ -37,7 +37,7 @@ class DenseNet(nn.Module):
             if i > 0:
                 layer, _ = spec.downsample(strides[i - 1], kind)
                 fewer = spec.norm(channels), nn.ReLU(), spec.conv(channels, channels // 2, 1)
-                self.transitions.append(nn.Sequential(*fewer, layer))
+                self.transitions.append(spec.placed([*fewer, layer], after=3, before=2))
                 channels //= 2
             inputs = range(channels, channels + layers * growth, growth)
             self.blocks.append(nn.Sequential(*(DenseLayer(spec, n, growth) for n in inputs)))

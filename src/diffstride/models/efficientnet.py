@@ -58,6 +58,7 @@ class InvertedBottleneck(nn.Module):
             wide = spec.conv(inputs, inner, 1), spec.norm(inner, **NORM)
             self.expand = nn.Sequential(*wide, nn.SiLU())
         self.downsample, conv_stride = spec.downsample(stride)
+        self.is_first = spec.is_first
         self.depthwise = spec.conv(inner, inner, stage.kernel, stride=conv_stride, groups=inner)
         self.norm = spec.norm(inner, **NORM)
         self.excite = SqueezeExcitation(spec, inner, max(1, inputs // 4))
@@ -67,7 +68,8 @@ class InvertedBottleneck(nn.Module):
         self.drop = drop
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(self.downsample(self.depthwise(self.expand(x))))
+        y = self.depthwise(self.expand(self.downsample(x) if self.is_first else x))
+        y = self.norm(y if self.is_first else self.downsample(y))
         y = self.narrow(self.excite(nn.functional.silu(y)))
         return x + self._dropped(y) if self.residual else y
 

@@ -44,6 +44,7 @@ def create(
     dims: int = 2,
     stem: str | None = None,
     stem_downsampling: str = "strided",
+    placement: str = "after",
     **options: Any,
 ) -> nn.Module:
     """Make a network with the downsampling of your choice at every site.
@@ -66,6 +67,8 @@ def create(
         stem: ``"cifar"`` begins at full size, ``"imagenet"`` with the first convolution and pooling
             of large images; the latter is what EfficientNet has unless given.
         stem_downsampling: how the first convolution of an ImageNet stem, no site, downsamples.
+        placement: where a block downsamples: ``"after"`` its first convolution, as in the paper, or
+            ``"before"`` it, so that all of the block works on the smaller map.
         options: other arguments of :func:`diffstride.layers.downsample`, such as ``norm``.
 
     Raises:

@@ -16,13 +16,15 @@ class Block(nn.Module):
     """Two 3×3 convolutions beside a shortcut (He et al. 2016).
 
     The first block of a stage may downsample, and then both branches by the same layer, so that
-    their sizes always agree. The 1×1 convolution of the shortcut comes after it: it has no extent,
-    so the numbers are the same, for less.
+    their sizes always agree: after the first convolution, and before the 1×1 convolution of the
+    shortcut, which has no extent, so that the numbers are the same, for less; or both at once,
+    before the block.
     """
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
         super().__init__()
         self.downsample, conv_stride = spec.downsample(stride)
+        self.is_first = spec.is_first
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
         self.norm1 = spec.norm(outputs)
         self.conv2 = spec.conv(outputs, outputs, 3)
@@ -33,9 +35,13 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(projection, spec.norm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norm1(self.downsample(self.conv1(x))))
-        y = self.norm2(self.conv2(y))
-        return F.relu(y + self.shortcut(self.downsample(x)))
+        if self.is_first:
+            x = self.downsample(x)
+            y, kept = self.conv1(x), x
+        else:
+            y, kept = self.downsample(self.conv1(x)), self.downsample(x)
+        y = self.norm2(self.conv2(F.relu(self.norm1(y))))
+        return F.relu(y + self.shortcut(kept))
 
 
 class PreActivationBlock(nn.Module):
@@ -44,6 +50,7 @@ class PreActivationBlock(nn.Module):
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
         super().__init__()
         self.downsample, conv_stride = spec.downsample(stride)
+        self.is_first = spec.is_first
         self.norm1 = spec.norm(inputs)
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
         self.norm2 = spec.norm(outputs)
@@ -53,13 +60,14 @@ class PreActivationBlock(nn.Module):
             self.shortcut = spec.conv(inputs, outputs, 1, stride=conv_stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.downsample(x) if self.is_first else x
         activated = F.relu(self.norm1(x))
-        y = self.downsample(self.conv1(activated))
-        y = self.conv2(F.relu(self.norm2(y)))
         # A projection starts from what is activated already, an identity from the input itself.
-        if self.shortcut is None:
-            return y + self.downsample(x)  # type: ignore[no-any-return]
-        return y + self.shortcut(self.downsample(activated))  # type: ignore[no-any-return]
+        y, kept = self.conv1(activated), x if self.shortcut is None else activated
+        if not self.is_first:
+            y, kept = self.downsample(y), self.downsample(kept)
+        y = self.conv2(F.relu(self.norm2(y)))
+        return y + (kept if self.shortcut is None else self.shortcut(kept))  # type: ignore[no-any-return]
 
 
 def _changes_shape(spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> bool:

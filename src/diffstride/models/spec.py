@@ -1,5 +1,6 @@
 """What a network is asked to be, and the layers it is built of in 1, 2 or 3 dimensions."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -13,6 +14,7 @@ from diffstride.layers.factory import KINDS, Downsampling, downsample
 Stride: TypeAlias = float | Sequence[float]
 
 STEMS = ("cifar", "imagenet")
+PLACEMENTS = ("after", "before")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Spec:
     dims: int
     stem: str
     stem_downsampling: str
+    placement: str
     options: Mapping[str, Any]
     """Of the layers that downsample."""
 
@@ -36,6 +39,7 @@ class Spec:
         arguments.check_choice(self.downsampling, KINDS, "downsampling")
         arguments.check_choice(self.stem_downsampling, KINDS, "stem_downsampling")
         arguments.check_choice(self.stem, STEMS, "stem")
+        arguments.check_choice(self.placement, PLACEMENTS, "placement")
         if self.dims not in (1, 2, 3):
             raise ValueError(f"dims must be 1, 2 or 3, got {self.dims}")
         if self.strides is not None and not isinstance(self.strides, Sequence):
@@ -73,6 +77,21 @@ class Spec:
             return Downsampling(nn.Identity(), (1,) * self.dims)
         options = {"smoothness": self.smoothness, "shared": self.shared, **self.options}
         return downsample(kind or self.downsampling, stride, self.dims, **options)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a block downsamples before its first convolution."""
+        return self.placement == "before"
+
+    def placed(self, layers: Sequence[nn.Module], after: int, before: int) -> nn.Sequential:
+        """Return layers of which one downsamples, numbered by where it comes with each placement.
+
+        Their names are those that they have with the placement ``"after"``.
+        """
+        order = list(range(len(layers)))
+        if self.is_first:
+            order.insert(before, order.pop(after))
+        return nn.Sequential(OrderedDict((str(i), layers[i]) for i in order))
 
     def conv(self, inputs: int, outputs: int, kernel: int, **options: Any) -> nn.Module:
         """Return a convolution without bias that keeps the size, apart from its stride."""
