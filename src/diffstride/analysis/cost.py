@@ -58,7 +58,7 @@ def _short(count: int) -> str:
 
 
 def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
-    """Multiply-accumulates, activations and parameters of a network at its present strides.
+    """Return multiply-accumulates, activations and parameters of a network at its present strides.
 
     Counted for one example in eval mode, at the sizes that really come out: convolutions, linear
     layers and the downsampling itself, which is one matrix product an axis, or on a long axis an
@@ -88,7 +88,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
 
 
 def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
-    """The multiply-accumulates of :func:`cost`, with a gradient in the strides.
+    """Return the multiply-accumulates of :func:`cost`, with a gradient in the strides.
 
     The value is the exact count. The gradient is that of sizes N/S + 2R that need not be whole nor
     stop at N, so that it points towards larger strides everywhere, also where a small step changes

@@ -29,7 +29,8 @@ def check_runnable(model: nn.Module) -> None:
         where, kind = name or "the model", type(module).__name__
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
-                f"{where} was made by torch.jit, which hides its layers: give what it was made of"
+                f"{where} was made by torch.jit, and its layers can't be seen from outside: give "
+                f"the network that it was made of"
             )
         if any(is_lazy(x) for x in (*module._parameters.values(), *module._buffers.values())):
             raise ValueError(
