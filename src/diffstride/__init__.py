@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diffstride import functional as functional
     from diffstride import models as models
-    from diffstride.analysis.budget import fit_budget as fit_budget
     from diffstride.analysis.cost import cost as cost
     from diffstride.analysis.cost import soft_macs as soft_macs
-    from diffstride.analysis.parameter_groups import parameter_groups as parameter_groups
-    from diffstride.analysis.penalty import stride_penalty as stride_penalty
     from diffstride.analysis.stride_table import stride_table as stride_table
+    from diffstride.analysis.training import fit_budget as fit_budget
+    from diffstride.analysis.training import parameter_groups as parameter_groups
+    from diffstride.analysis.training import stride_penalty as stride_penalty
     from diffstride.layers import DiffStride1d as DiffStride1d
     from diffstride.layers import DiffStride2d as DiffStride2d
     from diffstride.layers import DiffStride3d as DiffStride3d
@@ -36,11 +36,11 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "convert": ("diffstride.surgery.convert", "convert"),
     "cost": ("diffstride.analysis.cost", "cost"),
     "export_onnx": ("diffstride.surgery.export", "export_onnx"),
-    "fit_budget": ("diffstride.analysis.budget", "fit_budget"),
+    "fit_budget": ("diffstride.analysis.training", "fit_budget"),
     "freeze": ("diffstride.surgery.freeze", "freeze"),
-    "parameter_groups": ("diffstride.analysis.parameter_groups", "parameter_groups"),
+    "parameter_groups": ("diffstride.analysis.training", "parameter_groups"),
     "soft_macs": ("diffstride.analysis.cost", "soft_macs"),
-    "stride_penalty": ("diffstride.analysis.penalty", "stride_penalty"),
+    "stride_penalty": ("diffstride.analysis.training", "stride_penalty"),
     "stride_table": ("diffstride.analysis.stride_table", "stride_table"),
     "functional": ("diffstride.functional", None),
     "models": ("diffstride.models", None),

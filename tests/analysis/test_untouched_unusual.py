@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from diffstride import DiffStride2d, convert
-from diffstride.analysis.held import held, held_modules
+from diffstride.analysis.restoring import held
 from tests.small_networks import QUESTIONS as ASK
 from tests.small_networks import conv
 
@@ -97,6 +97,10 @@ class HidesPartsAndLooksAtValues(HidesParts):
 
 
 NETWORKS = [MakesAPart, KeepsInAQueue, HidesParts, HidesPartsAndLooksAtValues]
+
+
+def held_modules(model):
+    return [value for _, value in held(model) if isinstance(value, nn.Module)]
 
 
 def state(model):

@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.utils.weak import WeakIdKeyDictionary
 
-from diffstride.analysis.network_checks import check_axes, check_runnable
-from diffstride.analysis.observing import Observer, observe_example
-from diffstride.analysis.restoring import unwrapped
-from diffstride.analysis.soft_sizes import Soft, SoftSizes, scaled
+from diffstride.analysis.observing import Observer, Operation, SomeObserver, observe_example
+from diffstride.analysis.restoring import check_axes, check_runnable, unwrapped
 from diffstride.layers.converted import Converted
-from diffstride.layers.resizer import Counted, Size
+from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.resizer import Counted, Resizer, Size
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ class Cost:
     layers: tuple[LayerCost, ...]
 
     def __str__(self) -> str:
-        counts = (self.macs, self.activations, self.parameters)
-        macs, activations, parameters = (_short(count) for count in counts)
-        return f"{macs} MACs, {activations} activations, {parameters} parameters"
+        return (
+            f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
+            f"{_short(self.parameters)} parameters"
+        )
 
 
 def _short(count: int) -> str:
-    """Three digits and a prefix.
+    """Return three digits and a prefix.
 
     >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
     ('665', '1.23 k', '555 M', '4.1 G')
@@ -57,7 +58,7 @@ def _short(count: int) -> str:
 
 
 def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
-    """Multiply-accumulates, activations and parameters of a network at its present strides.
+    """Return multiply-accumulates, activations and parameters of a network at its present strides.
 
     Counted for one example in eval mode, at the sizes that really come out: convolutions, linear
     layers and the downsampling itself, which is one matrix product an axis, or on a long axis an
@@ -77,24 +78,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     >>> [layer.macs for layer in cost(model, (3, 32, 32)).layers]
     [221184, 344064, 36864]
     """
-    model = unwrapped(model)
-    names = {module: name for name, module in model.named_modules()}
-    uses: list[LayerCost] = []
-
-    class Counting(Observer):
-        def begin(self, x: Tensor) -> None:
-            uses.clear()
-
-        def enter(self, layer: nn.Module, x: Tensor) -> None:
-            check_axes(names[layer], layer, x)
-
-        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
-            made = _own_output(layer, x, output)
-            macs = _macs(layer, x, output, x.shape[2:], made[2:])
-            sizes = (tuple(x.shape[2:]), tuple(made[2:]))
-            uses.append(LayerCost(names[layer], layer, *sizes, macs, math.prod(made[1:])))
-
-    _run(model, input_size, Counting)
+    uses = _count(model, input_size, _Counting).uses
     return Cost(
         macs=sum(use.macs for use in uses),
         activations=sum(use.activations for use in uses),
@@ -104,7 +88,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
 
 
 def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
-    """The multiply-accumulates of :func:`cost`, with a gradient in the strides.
+    """Return the multiply-accumulates of :func:`cost`, with a gradient in the strides.
 
     The value is the exact count. The gradient is that of sizes N/S + 2R that need not be whole nor
     stop at N, so that it points towards larger strides everywhere, also where a small step changes
@@ -123,51 +107,54 @@ def soft_macs(model: nn.Module, input_size: Sequence[int]) -> Tensor:
     >>> bool((model[0].stride.grad < 0).all())
     True
     """
-    model = unwrapped(model)
-    names = {module: name for name, module in model.named_modules()}
-    total: list[Any] = []
-
-    class Counting(SoftSizes):
-        def enter(self, layer: nn.Module, x: Tensor) -> None:
-            check_axes(names[layer], layer, x)
-
-        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
-            size, kept = self.of(x), self.resized(layer, x, output)
-            if isinstance(layer, Converted):
-                kept = scaled(size, x.shape[2:], _own_output(layer, x, output)[2:])
-            total.append(_macs(layer, x, output, size, kept))
-
-        def begin(self, x: Tensor) -> None:
-            total.clear()
-
-    _run(model, input_size, Counting)
-    macs = sum(total, start=Soft(0.0))
+    macs = _count(model, input_size, _SoftCounting).macs
     # Counts are exact: single precision would round those above 2²⁴.
     result = torch.tensor(macs.value, dtype=torch.float64)
-    for layer, slopes in macs.slopes.items():
-        strides = layer.differentiable_strides()
-        if strides.device.type == "mps":  # has no double precision
-            result = result.float()
-        strides = strides.to(result.dtype)
-        # Exactly the value that was counted, with the slope that was found.
-        change = (strides - strides.detach()) * torch.tensor(slopes).to(strides)
-        result = result.to(strides) + change.sum()
+    for (layer, axis), slope in macs.slopes.items():
+        stride = layer.differentiable_strides()[axis]
+        # Apple's GPUs (mps) have no double precision.
+        stride = stride.to(torch.float32 if stride.device.type == "mps" else result.dtype)
+        result = result.to(stride) + (stride - stride.detach()) * slope  # plus 0, with a slope
     return result
 
 
-def _run(model: nn.Module, input_size: Sequence[int], make: Callable[[], Observer]) -> None:
-    """Run one example through the model, and show the counted layers to an observer."""
+def _count(
+    model: nn.Module, input_size: Sequence[int], observer: Callable[[nn.Module], SomeObserver]
+) -> SomeObserver:
+    """Run one example through the model, and return an observer that saw the counted layers."""
     if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
         raise ValueError(
             f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
         )
+    model = unwrapped(model)
     check_runnable(model)
-    counted = [module for module in model.modules() if _is_counted(module)]
-    observe_example(model, input_size, make, counted)
+    kinds = (Counted, _ConvNd, nn.Linear)
+    counted = [m for m in model.modules() if isinstance(m, kinds) and getattr(m, "counts", True)]
+    return observe_example(model, input_size, lambda: observer(model), counted)
 
 
-def _is_counted(module: nn.Module) -> bool:
-    return isinstance(module, Counted | _ConvNd | nn.Linear) and getattr(module, "counts", True)
+class _Counting(Observer):
+    """Notes what every use of a layer costs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = {module: name for name, module in model.named_modules()}
+        self.uses: list[LayerCost] = []
+
+    def enter(self, layer: nn.Module, x: Tensor) -> None:
+        check_axes(self.names[layer], layer, x)
+
+    def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+        size, made = tuple(x.shape[2:]), _size_made(layer, x, output)
+        macs = _macs(layer, x, output, size, made)
+        activations = math.prod((*output.shape[1:2], *made))
+        self.uses.append(LayerCost(self.names[layer], layer, size, made, macs, activations))
+
+
+def _size_made(layer: nn.Module, x: Tensor, output: Tensor) -> tuple[int, ...]:
+    """Return the size that a layer makes before a downsampling that was converted into it."""
+    if isinstance(layer, Converted) and not layer.downsample_first:
+        return layer.size_before_downsampling(x.shape[2:])
+    return tuple(output.shape[2:])
 
 
 def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any:
@@ -180,8 +167,89 @@ def _macs(layer: nn.Module, x: Tensor, y: Tensor, size: Size, kept: Size) -> Any
     return layer.weight.numel() * math.prod(size if isinstance(layer, _ConvTransposeNd) else kept)
 
 
-def _own_output(layer: nn.Module, x: Tensor, output: Tensor) -> tuple[int, ...]:
-    """Return the shape of what a layer makes itself, without a downsampling that is part of it."""
-    if isinstance(layer, Converted) and not layer.downsample_first:
-        return (*output.shape[:2], *layer.size_before_downsampling(x.shape[2:]))
-    return tuple(output.shape)
+@dataclass
+class _Soft:
+    """A number that knows how it changes with each stride: with the axes of layers."""
+
+    value: float
+    slopes: dict[tuple[DiffStrideNd, int], float] = field(default_factory=dict)
+
+    def _combined(self, value: float, factor: float, other: "_Soft", its: float) -> "_Soft":
+        """Return a value with the slopes of ``factor * self + its * other``."""
+        slopes = {stride: factor * slope for stride, slope in self.slopes.items()}
+        for stride, slope in other.slopes.items():
+            slopes[stride] = slopes.get(stride, 0.0) + its * slope
+        return _Soft(value, slopes)
+
+    def __add__(self, other: "_Soft | float") -> "_Soft":
+        other = _soft(other)
+        return self._combined(self.value + other.value, 1.0, other, 1.0)
+
+    def __mul__(self, other: "_Soft | float") -> "_Soft":
+        other = _soft(other)
+        return self._combined(self.value * other.value, other.value, other, self.value)
+
+    def __truediv__(self, other: "_Soft | float") -> "_Soft":
+        other = _soft(other)
+        value = self.value / other.value
+        return self._combined(value, 1 / other.value, other, -value / other.value)
+
+    def __rtruediv__(self, other: float) -> "_Soft":
+        return _soft(other) / self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+
+def _soft(value: _Soft | float) -> _Soft:
+    """Return a number as one that may change with strides; a plain number does not."""
+    return value if isinstance(value, _Soft) else _Soft(value)
+
+
+def _scaled(sizes: Size, before: Size, after: Size) -> Size:
+    """Return soft sizes after what changed whole ones from ``before`` to ``after``."""
+    # Of the product only the slopes: where the factor is rounded, the size is not.
+    return [
+        _Soft(m, (s * (m / n)).slopes) if isinstance(s, _Soft) else m
+        for s, n, m in zip(sizes, before, after, strict=True)
+    ]
+
+
+class _SoftCounting(_Counting):
+    """Carries soft sizes from the input of every operation to its output, and counts with them.
+
+    What an operation does to the number of samples is taken as a factor: a convolution with
+    stride 2 halves soft sizes as it does whole ones.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.macs = _Soft(0.0)
+        self._sizes: Any = WeakIdKeyDictionary()
+        self._made: dict[nn.Module | None, Size] = {}
+        """The size that each layer has made last."""
+
+    def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+        size, whole = self._sizes.get(x, x.shape[2:]), output.shape[2:]
+        if isinstance(layer, Resizer) and (owner := layer.stride_owner) is not None:
+            if layer.follows:
+                self._sizes[output] = self._made[owner]
+            else:
+                strides = [_Soft(s, {(owner, i): 1.0}) for i, s in enumerate(owner.strides)]
+                sizes = zip(whole, layer.soft_size(size, whole, strides), strict=True)
+                self._sizes[output] = [_Soft(m, _soft(n).slopes) for m, n in sizes]
+        kept = self._made[layer] = self._sizes.get(output, whole)
+        if isinstance(layer, Converted):
+            kept = _scaled(size, x.shape[2:], _size_made(layer, x, output))
+        self.macs += _macs(layer, x, output, size, kept)
+
+    def operation(self, operation: Operation) -> None:
+        source = next((x for x in operation.inputs if x in self._sizes), None)
+        if source is None:
+            return
+        for result in operation.outputs:
+            if result.ndim == source.ndim and result not in self._sizes:
+                size = self._sizes[source]
+                self._sizes[result] = _scaled(size, source.shape[2:], result.shape[2:])

@@ -1,25 +1,16 @@
-"""Run a network once and see all that happens in it: the one runner, and the one tracer.
+"""Run a network once, leave it as it was, and show each :class:`Observer` what happens in it."""
 
-Whoever wants to know something of a network writes an :class:`Observer` of what it has to see. The
-network is run in eval mode and left as it was.
-"""
-
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from diffstride.analysis.restoring import (
-    eval_mode,
-    replaced_tensors,
-    unchanged,
-    uncompiled,
-)
+from diffstride.analysis.restoring import restored
 
 
 @dataclass(frozen=True)
@@ -33,11 +24,15 @@ class Operation:
 
     @property
     def inputs(self) -> list[Tensor]:
-        return [x for x in tree_leaves((self.args, self.kwargs)) if isinstance(x, Tensor)]
+        return _tensors((self.args, self.kwargs))
 
     @property
     def outputs(self) -> list[Tensor]:
-        return [x for x in tree_leaves(self.result) if isinstance(x, Tensor)]
+        return _tensors(self.result)
+
+    def argument(self, name: str, place: int) -> Any:
+        """Return an argument that was given by its place or its name; None if it was not."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
 
 
 class Observer:
@@ -56,17 +51,20 @@ class Observer:
         """Called after every operation, those within layers included."""
 
 
+SomeObserver = TypeVar("SomeObserver", bound=Observer)
+
+
 class Running(Observer):
     """Knows which module is running: what fails, fails there."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {module: name for name, module in model.named_modules()}
-        self._running: list[str] = []
+        self._running = [""]
 
     @property
     def name(self) -> str:
         """The name of the innermost module that is running."""
-        return self._running[-1] if self._running else ""
+        return self._running[-1]
 
     def enter(self, layer: nn.Module, x: Tensor) -> None:
         self._running.append(self._names[layer])
@@ -76,30 +74,25 @@ class Running(Observer):
 
 
 class _Operations(TorchFunctionMode):
-    """Tells observers of operations, but not of those that they do themselves."""
+    """Shows operations to observers."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         super().__init__()
         self.observers = observers
-        self.observing = False
-
-    @contextmanager
-    def unseen(self) -> Iterator[None]:
-        before, self.observing = self.observing, True
-        try:
-            yield
-        finally:
-            self.observing = before
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        if not self.observing:
-            name = getattr(function, "__name__", str(function))
-            for observer in self.observers:
-                observer.operation(Operation(name, args, kwargs or {}, result))
+        name = getattr(function, "__name__", str(function))
+        for observer in self.observers:
+            observer.operation(Operation(name, args, kwargs or {}, result))
         return result
+
+
+def _cloned(tensor: Tensor) -> Tensor:
+    # Parameters can't change in eval mode, all else might.
+    return tensor if isinstance(tensor, nn.Parameter) else tensor.clone()
 
 
 def observe(
@@ -107,90 +100,64 @@ def observe(
     x: Tensor,
     *observers: Observer,
     layers: Collection[nn.Module] | None = None,
+    new: Callable[[Tensor], Tensor] = _cloned,
 ) -> Any:
-    """Run a network on an input, as eval mode does, and return its output.
+    """Run a network on a batch, as eval mode does, and return its output.
 
-    Args:
-        model: it keeps its modes, tensors and hooks.
-        x: a batch.
-        observers: who sees what happens, in this order.
-        layers: the modules that observers are told of; all of them unless given.
+    Observers see ``layers``, or every module, in this order; ``new`` replaces tensors meanwhile.
     """
-    with unchanged(model):
-        return _observe(model, x, observers, list(model.modules() if layers is None else layers))
 
-
-def _observe(
-    model: nn.Module, x: Tensor, observers: Sequence[Observer], layers: Collection[nn.Module]
-) -> Any:
-    """Run a network as :func:`observe` does; what it does to itself is not undone."""
-    operations = _Operations(observers)
-    sees_operations = any(type(o).operation is not Observer.operation for o in observers)
-
-    def enter(layer: nn.Module, args: Any, kwargs: Any) -> None:
-        with operations.unseen():
+    def tell(layer: nn.Module, args: Any, kwargs: Any, *output: Any) -> None:
+        first = next(iter(_tensors((args, kwargs))), None)
+        with torch._C.DisableTorchFunction():  # what observers do is no operation of the network
             for observer in observers:
-                observer.enter(layer, first_tensor(args, kwargs))
+                method: Any = observer.leave if output else observer.enter
+                method(layer, first, *output)
 
-    def leave(layer: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        with operations.unseen():
-            for observer in observers:
-                observer.leave(layer, first_tensor(args, kwargs), output)
-
-    handles = [
-        handle
-        for layer in layers
-        for handle in (
-            layer.register_forward_pre_hook(enter, with_kwargs=True),
-            layer.register_forward_hook(leave, with_kwargs=True),
-        )
-    ]
-    try:
-        with torch.no_grad(), eval_mode(model), uncompiled(model):
-            x = x.clone()
-            for observer in observers:
-                observer.begin(x)
-            with operations if sees_operations else nullcontext():
-                return model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    tracing = [o for o in observers if type(o).operation is not Observer.operation]
+    with restored(model, new), torch.no_grad(), ExitStack() as hooks:
+        for layer in list(model.modules() if layers is None else layers):
+            hooks.enter_context(layer.register_forward_pre_hook(tell, with_kwargs=True))
+            hooks.enter_context(layer.register_forward_hook(tell, with_kwargs=True))
+        x = x.clone()
+        for observer in observers:
+            observer.begin(x)
+        with _Operations(tracing) if tracing else nullcontext():
+            return model(x)
 
 
 def observe_example(
     model: nn.Module,
     input_size: Sequence[int],
-    make: Callable[[], Observer],
+    make: Callable[[], SomeObserver],
     layers: Collection[nn.Module],
-) -> None:
-    """Run one example of a size through a network, for observers that need no values.
+) -> SomeObserver:
+    """Run one example of a size through a network, and return an observer that needs no values.
 
-    Tensors have shapes and no values (the meta device of torch), so that nothing is computed. A
-    network that can't run like that, because it makes tensors of its own or looks at values, is run
-    again with an input of zeros: ``make`` makes an observer for each pass.
+    Nothing is computed: tensors have no values (the meta device of torch). A network that makes
+    tensors itself or looks at values is run again with zeros, and an observer that is made anew.
     """
     tensors = [*model.parameters(), *model.buffers()]
     like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
+    observer = make()
     try:
-        with replaced_tensors(model, lambda x: x.detach().to("meta")):
-            x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
-            _observe(model, x, [make()], layers)
+        x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
+        observe(model, x, observer, layers=layers, new=lambda x: x.detach().to("meta"))
     except Exception:  # whatever a network says of tensors without values
+        observer = make()
         x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
-        observe(model, x, make(), layers=layers)
+        observe(model, x, observer, layers=layers)
+    return observer
 
 
-def first_tensor(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return what a layer was called with, by place or by name; None if that is no tensor."""
-    return next((x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)), None)
+def _tensors(values: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def tensors_in(values: Any) -> list[Tensor]:
     """Return all tensors in what a network takes or returns, objects that hold some included."""
-    found = []
+    leaves = []
     for leaf in tree_leaves(values):
-        if isinstance(leaf, Tensor):
-            found.append(leaf)
-        elif hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
-            found += [x for x in tree_leaves(vars(leaf)) if isinstance(x, Tensor)]
-    return found
+        holds = hasattr(leaf, "__dict__") and not isinstance(leaf, Tensor | nn.Module | type)
+        leaves += tree_leaves(vars(leaf)) if holds else [leaf]
+    return [x for x in leaves if isinstance(x, Tensor)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from diffstride.analysis.cost import Cost, LayerCost, cost
+from diffstride.analysis.cost import Cost, cost
 from diffstride.core import arguments
 from diffstride.layers.resizer import Resizer
 from diffstride.text import aligned, times
@@ -24,12 +24,12 @@ class StrideRow:
     cost_share: float
     """Of the multiply-accumulates: what is computed from here on, up to the next site."""
     cutoff: tuple[float, ...] | None
-    """The highest frequency that passes whole, in the unit of the sampling rate."""
+    """The highest frequency that passes undamped, in the unit of the sampling rate."""
 
 
 @dataclass(frozen=True)
 class StrideTable:
-    """A row a site, in the order they run; prints as a table."""
+    """One row for each site, in the order they run; prints as a table."""
 
     rows: tuple[StrideRow, ...]
     cost: Cost
@@ -46,23 +46,17 @@ class StrideTable:
         return math.prod(self.global_strides)
 
     def __str__(self) -> str:
-        header = ["site", "stride", "size", "cost"]
-        cells = [
-            [
-                row.site,
-                times(row.strides, "{:.2f}"),
-                f"{times(row.input_size)} → {times(row.output_size)}",
-                f"{row.cost_share:.0%}",
-            ]
-            for row in self.rows
-        ]
-        if any(row.cutoff is not None for row in self.rows):
-            header.append("cut-off")
-            for line, row in zip(cells, self.rows, strict=True):
-                line.append(times(row.cutoff or (), "{:.4g}"))
+        lines: list[Sequence[str]] = [("site", "stride", "size", "cost", "cut-off")]
+        for row in self.rows:
+            sizes = f"{times(row.input_size)} → {times(row.output_size)}"
+            cutoff = times(row.cutoff or (), "{:.4g}")
+            strides = times(row.strides, "{:.2f}")
+            lines.append((row.site, strides, sizes, f"{row.cost_share:.0%}", cutoff))
+        if all(row.cutoff is None for row in self.rows):
+            lines = [line[:-1] for line in lines]
         strides = times(self.global_strides, "{:.2f}")
         last = f"global stride {strides}, a factor of {self.global_factor:.1f}; {self.cost}"
-        return "\n".join([*aligned([header, *cells]), last])
+        return "\n".join([*aligned(lines), last])
 
 
 def stride_table(
@@ -71,7 +65,7 @@ def stride_table(
     *,
     sampling_rate: float | Sequence[float] | None = None,
 ) -> StrideTable:
-    """What the strides of a network do to an input of this size.
+    """Return what the strides of a network do to an input of this size.
 
     Every layer of this library that changes sizes has a row: its strides, the sizes before and
     after, the share of the network's cost that is spent from there to the next one, and the
@@ -104,28 +98,17 @@ def stride_table(
             "model must have a DiffStride or other layer of this library that changes sizes, and "
             "has none"
         )
-    starts = [*places.values(), len(total.layers)]
     rows = []
-    for start, end in itertools.pairwise(starts):
+    for start, end in itertools.pairwise([*places.values(), len(total.layers)]):
         use = total.layers[start]
+        assert isinstance(use.layer, Resizer)
+        strides, cutoff = use.layer.strides_for(use.input_size), None
+        if sampling_rate is not None:
+            rates = arguments.per_axis(sampling_rate, len(strides), "sampling_rate")
+            sizes = zip(use.input_size, rates, strides, input_size[1:], strict=True)
+            # What makes maps larger passes all there is.
+            cutoff = tuple(n * rate / (2 * max(1.0, s) * whole) for n, rate, s, whole in sizes)
         share = sum(use.macs for use in total.layers[start:end]) / max(1, total.macs)
-        rows.append(_row(use, share, input_size[1:], sampling_rate))
+        row = StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)
+        rows.append(row)
     return StrideTable(tuple(rows), total)
-
-
-def _row(
-    use: LayerCost,
-    share: float,
-    original: Sequence[int],
-    sampling_rate: float | Sequence[float] | None,
-) -> StrideRow:
-    assert isinstance(use.layer, Resizer)
-    strides = use.layer.strides_for(use.input_size)
-    cutoff = None
-    if sampling_rate is not None:
-        rates = arguments.per_axis(sampling_rate, len(strides), "sampling_rate")
-        cutoff = tuple(
-            n * rate / (2 * max(1.0, s) * whole)  # what makes maps larger passes all there is
-            for n, rate, s, whole in zip(use.input_size, rates, strides, original, strict=True)
-        )
-    return StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)

@@ -1,28 +1,29 @@
 """Layers of this library as constants: which they are, what comes to them, what replaces them."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.utils.weak import WeakIdKeyDictionary
 
-from diffstride.analysis.observing import Observer, observe
+from diffstride.analysis.observing import Observer, Operation, observe, tensors_in
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.converted import CONVERTED, Converted, recast
 from diffstride.layers.frozen import Frozen, FrozenConv, spread
 from diffstride.layers.resizer import AxisConstants, Resizer, work
-from diffstride.surgery.mergeable import find_mergeable, has_hooks
 
 Size = tuple[int, ...]
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
-    """Layers to replace, and the spatial size that comes to each."""
+    """Return the layers to replace, and the spatial size that comes to each."""
     names = {module: name for name, module in model.named_modules()}
-    layers = [module for module in model.modules() if isinstance(module, Converted | Resizer)]
-    found: dict[nn.Module, Size] = {}
+    layers = [module for module in names if isinstance(module, Converted | Resizer)]
+    sizes: dict[nn.Module, Size] = {}
 
     class Sizes(Observer):
         inside = 0
@@ -30,10 +31,10 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
         def enter(self, layer: nn.Module, x: Tensor) -> None:
             if not self.inside:
                 size = tuple(x.shape[-resizer_of(layer).axes :])
-                if found.setdefault(layer, size) != size:
+                if sizes.setdefault(layer, size) != size:
                     raise ValueError(
-                        f"{names[layer]} is used at several sizes, {found[layer]} and {size}, and "
-                        f"constants are for one: give each place a layer of its own"
+                        f"{names[layer]} is used at several sizes, {sizes[layer]} and {size}, and "
+                        f"constants are for one: use another layer in each place"
                     )
             self.inside += 1
 
@@ -41,12 +42,12 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
             self.inside -= 1
 
     observe(model, example, Sizes(), layers=layers)
-    if not found:
+    if not sizes:
         raise ValueError(
             "the model has no DiffStride or other layer of this library that changes sizes, and so "
             "nothing to freeze"
         )
-    return found
+    return sizes
 
 
 def resizer_of(module: nn.Module) -> Resizer:
@@ -57,18 +58,20 @@ def resizer_of(module: nn.Module) -> Resizer:
 
 
 def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn.Module:
-    """A network, which is changed, with constants in the places of what it learned.
+    """Put constants in the places of what a network learned, and return it.
 
     With ``merging``, a downsampling that follows a convolution at once may come before it.
     """
     sizes = find_sizes(model, example)
     # All is read before anything is changed: layers may follow others.
-    constants = {module: _read(module, size, example) for module, size in sizes.items()}
-    alone = [m for m in sizes if not isinstance(m, Converted | DiffStrideConvNd)]
-    mergeable = find_mergeable(model, example, alone) if merging else {}
+    constants = {}
+    for module, size in sizes.items():
+        read = module.size_before_downsampling(size) if isinstance(module, Converted) else size
+        constants[module] = resizer_of(module).constants(read, example)
+    mergeable = find_mergeable(model, example, sizes) if merging else {}
     made = {
-        module: _constant(module, size, constants[module], example)
-        for module, size in sizes.items()
+        module: _constant(module, sizes[module], axes, example)
+        for module, axes in constants.items()
     }
     for convolution, (layer, size) in mergeable.items():
         constant = made[layer]
@@ -85,15 +88,12 @@ def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn
 
 
 def replace_modules(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """A network with other modules in the places of some; what hooks do there is done still."""
-    places = [
-        (model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], module)
-        for name, module in model.named_modules(remove_duplicate=False)
-        if module in made and name
-    ]
-    for parent, child, module in places:
-        if parent not in made:  # whose parts are replaced with it
-            setattr(parent, child, made[module])
+    """Put other modules in the places of some, with the hooks of those; return the network."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, module in modules.items():
+        parent, _, child = name.rpartition(".")
+        if name and module in made and modules[parent] not in made:  # which takes its place
+            setattr(modules[parent], child, made[module])
     for old, new in made.items():
         _move_hooks(old, new)
     return made.get(model, model)
@@ -110,37 +110,29 @@ def _move_hooks(old: nn.Module, new: nn.Module) -> None:
         setattr(new, name, getattr(old, name))
 
 
-def _read(module: nn.Module, size: Size, like: Tensor) -> list[AxisConstants]:
-    """Return what a layer's downsampling does along each axis."""
-    if isinstance(module, Converted):
-        size = module.size_before_downsampling(size)
-    return resizer_of(module).constants(size, like)
-
-
 def _constant(module: Any, size: Size, axes: list[AxisConstants], like: Tensor) -> nn.Module:
     """Return the same layer with constants in the place of what it learned."""
-    if not isinstance(module, Converted | DiffStrideConvNd):
-        return Frozen(axes, like)
     if isinstance(module, DiffStrideConvNd):
-        convolution = plain_convolution(module, 1)
+        layer = plain_convolution(module, 1)
+    elif isinstance(module, Converted):
+        layer = recast(module, type(module))
     else:
-        convolution = recast(module, type(module))
+        return Frozen(axes, like)
     before = None
-    if isinstance(convolution, _ConvNd) and not has_hooks(module.downsample):
-        before = _before(convolution, size, axes, like)
+    if isinstance(layer, _ConvNd) and not _has_hooks(module.downsample):
+        before = _before(layer, size, axes, like)
     downsample = before or Frozen(axes, like)
     if isinstance(module, DiffStrideConvNd):
-        return FrozenConv(convolution, downsample, before is not None)
+        return FrozenConv(layer, downsample, before is not None)
     _move_hooks(module.downsample, downsample)
-    convolution.downsample, convolution.downsample_first = downsample, before is not None
-    converted: nn.Module = convolution
-    return converted
+    layer.downsample, layer.downsample_first = downsample, before is not None
+    return layer  # type: ignore[no-any-return]
 
 
 def _before(convolution: Any, size: Size, axes: list[AxisConstants], like: Tensor) -> Frozen | None:
-    """The downsampling for before a convolution instead of after it, if that is less work.
+    """Return the downsampling for before a convolution instead of after it, if that is less work.
 
-    The convolution is changed to read what it makes; otherwise nothing is.
+    The convolution is then changed to read what it makes.
     """
     mode = convolution.padding_mode
     plain = mode == "zeros" and not isinstance(convolution.padding, str)
@@ -161,20 +153,17 @@ def _before(convolution: Any, size: Size, axes: list[AxisConstants], like: Tenso
         elif axis.weights is not None:  # each tap would need a matrix, and long ones are large
             return None
         else:
-            matrix = axis.matrix
-            if matrix is None:
-                matrix = torch.eye(axis.size, dtype=like.dtype, device=like.device)
-            taps = spread(matrix, size[i], kernel, dilation[i], paddings[i], mode)
+            taps = spread(axis.dense(like), size[i], kernel, dilation[i], paddings[i], mode)
             first.append(AxisConstants(size[i], len(taps), matrix=taps))
         dilation[i], paddings[i] = axis.kept, (0, 0)
     weights = convolution.weight.numel()
-    inside = math.prod(axis.kept for axis in axes) * weights
-    inside += convolution.in_channels * work(first)
-    outside = math.prod(axis.size for axis in axes) * weights
-    outside += convolution.out_channels * work(axes)
+    first_work = weights * math.prod(axis.kept for axis in axes)
+    first_work += convolution.in_channels * work(first)
+    usual_work = weights * math.prod(axis.size for axis in axes)
+    usual_work += convolution.out_channels * work(axes)
     # Taps that lie far apart take a convolution longer.
     slower = 1 if set(convolution.kernel_size) == {1} else 2
-    if slower * inside >= outside:
+    if slower * first_work >= usual_work:
         return None
     if convolution.bias is not None:
         # The bias, a constant, becomes what downsampling makes of it.
@@ -187,20 +176,78 @@ def _before(convolution: Any, size: Size, axes: list[AxisConstants], like: Tenso
 
 
 def plain_convolution(module: DiffStrideConvNd, stride: Any) -> Any:
-    """A convolution of torch with the weights of one of ours."""
+    """Return a convolution of torch with the weights of one of ours."""
+    names = ("kernel_size", "padding", "dilation", "groups", "padding_mode")
+    options = {name: getattr(module, name) for name in names}
+    channels = (module.weight.shape[1] * module.groups, module.weight.shape[0])
     make: Any = module.convolution
-    convolution = make(
-        module.weight.shape[1] * module.groups,
-        module.weight.shape[0],
-        module.kernel_size,
-        stride=stride,
-        padding=module.padding,
-        dilation=module.dilation,
-        groups=module.groups,
-        bias=module.bias is not None,
-        padding_mode=module.padding_mode,
-        device="meta",
-    )
-    convolution.weight = module.weight
-    convolution.bias = module.bias
+    bias = module.bias is not None
+    convolution = make(*channels, stride=stride, bias=bias, device="meta", **options)
+    convolution.weight, convolution.bias = module.weight, module.bias
     return convolution
+
+
+class _Uses(Observer):
+    """Counts for what every output of a convolution is used, be it only to read its shape.
+
+    What one of ``layers`` does with an output counts as one use.
+    """
+
+    def __init__(self, convolutions: Collection[nn.Module], layers: Collection[nn.Module]) -> None:
+        self.convolutions = {module for module in convolutions if not _has_hooks(module)}
+        self.layers = {module for module in layers if not _has_hooks(module)}
+        self.calls: Counter[nn.Module] = Counter()
+        self.made: Any = WeakIdKeyDictionary()
+        """Of every output the convolution, and the spatial size that came to it."""
+        self.uses: Any = WeakIdKeyDictionary()
+        self.followed: list[tuple[Tensor, nn.Module]] = []
+        """Outputs of convolutions, and the layers that they went into."""
+        self._inside = 0
+
+    def enter(self, layer: nn.Module, x: Tensor) -> None:
+        if layer in self.layers:
+            if x in self.made and not self._inside:
+                self.followed.append((x, layer))
+                self.count([x])
+            self._inside += 1
+
+    def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+        if layer in self.layers:
+            self._inside -= 1
+        elif layer in self.convolutions:
+            self.calls[layer] += 1
+            self.made[output] = (layer, tuple(x.shape[-len(layer.kernel_size) :]))  # type: ignore[arg-type]
+            self.uses[output] = 0  # from now on
+
+    def operation(self, operation: Operation) -> None:
+        if not self._inside:
+            self.count(operation.inputs)
+
+    def count(self, tensors: list[Tensor]) -> None:
+        for x in {x for x in tensors if x in self.made}:
+            self.uses[x] += 1
+
+
+def find_mergeable(
+    model: nn.Module, example: Tensor, layers: Collection[nn.Module]
+) -> dict[nn.Module, tuple[nn.Module, Size]]:
+    """Return convolutions whose output goes into one of these layers and nowhere else.
+
+    Each with the layer, and the spatial size that comes to the convolution. One that is used
+    several times is left out, as is one around which hooks do something.
+    """
+    plain = [m for m in model.modules() if type(m) in CONVOLUTIONS and set(m.stride) == {1}]  # type: ignore[arg-type]
+    alone = [m for m in layers if not isinstance(m, Converted | DiffStrideConvNd)]
+    uses = _Uses(plain, alone)
+    uses.count(tensors_in(observe(model, example, uses)))  # what comes out is used, too
+    mergeable = {}
+    for x, layer in uses.followed:
+        convolution, size = uses.made[x]
+        if uses.uses[x] == 1 and uses.calls[convolution] == 1:
+            mergeable[convolution] = (layer, size)
+    return mergeable
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Return whether something happens around a module that is no part of it."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

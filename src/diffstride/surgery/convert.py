@@ -3,14 +3,14 @@
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from diffstride.analysis.cost import cost
-from diffstride.analysis.network_checks import check_copyable, check_runnable
-from diffstride.analysis.restoring import copied
+from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.core import arguments
 from diffstride.layers.conversion_record import (
     VERSION,
@@ -18,21 +18,69 @@ from diffstride.layers.conversion_record import (
     follower_site,
     leader_site,
 )
-from diffstride.layers.converted import (
-    CONVERTED,
-    Converted,
-    shortening,
-    torch_class,
-    whole_strides,
-)
-from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
-from diffstride.surgery.sites import KINDS, check_example, find_sites, left_out
-from diffstride.surgery.size_checks import check_sizes
-from diffstride.surgery.size_groups import find_groups
-from diffstride.surgery.size_trace import Grid, SizeTrace, trace_sizes
+from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
+from diffstride.surgery.map_sizes import Size, SizeChange
+from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
+from diffstride.surgery.size_trace import SizeTrace, Use, check_sizes
+from diffstride.text import aligned, times
 
 POOLINGS = ("keep", "replace")
 EXCLUDED = "not among those to convert"
+
+
+@dataclass(frozen=True)
+class ConvertedSite:
+    """One layer that was converted."""
+
+    name: str
+    before: str
+    """What it was: its class and stride."""
+    after: str
+    """What comes after it now."""
+    group: int
+    """Sites of one group make one size."""
+    size_before: Size
+    size_after: Size
+
+
+@dataclass(frozen=True)
+class LeftAlone(SizeChange):
+    """Something that has a stride and keeps it."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.reason}"
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What was changed; prints as a table."""
+
+    sites: tuple[ConvertedSite, ...]
+    macs_before: int
+    macs_after: int
+    left_alone: tuple[LeftAlone, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
+    unless an option can't be."""
+
+    def __str__(self) -> str:
+        text = ["nothing was converted"]
+        if self.sites:
+            lines = [("site", "before", "now followed by", "group", "size before", "size now")]
+            for site in self.sites:
+                sizes = times(site.size_before), times(site.size_after)
+                lines.append((site.name, site.before, site.after, str(site.group), *sizes))
+            macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
+            text = [*aligned(lines), macs]
+        if self.left_alone:
+            kept = [("left alone in", "what", "size before", "size after", "why")]
+            for left in self.left_alone:
+                sizes = times(left.size_before), times(left.size_after)
+                kept.append((left.name or "the model", left.operation, *sizes, left.reason))
+            text += aligned(kept)
+        return "\n".join(text)
 
 
 def convert(
@@ -49,7 +97,7 @@ def convert(
     groups: Sequence[Sequence[str]] | None = None,
     **options: Any,
 ) -> tuple[nn.Module, ConversionReport]:
-    """A copy of a network whose strides are learned, and a report of what was changed.
+    """Return a copy of a network whose strides are learned, and a report of what was changed.
 
     Every strided convolution loses its stride and is followed by a :class:`DiffStride2d` (or 1d,
     3d) with that stride; poolings likewise. Weights keep their names, so that a state dict of the
@@ -93,32 +141,30 @@ def convert(
     arguments.check_choice(pooling, POOLINGS, "pooling")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
-    check_runnable(model)
-    check_copyable(model)
+    check_copyable(model, "convert")
     converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
     check_example(example_input, sites)
-    traced = trace_sizes(converted, example_input, sites)
+    traced = SizeTrace(converted, example_input, sites)
     uses = [
-        (name, read, made)
-        for name, read, made in traced.uses
+        use
+        for use in traced.uses
         # A pooling over everything, whatever it calls its stride, stays one.
-        if isinstance(sites[name], _ConvNd) or any(n > 1 for n in made.size)
+        if isinstance(sites[use.name], _ConvNd) or any(n > 1 for n in use.made.size)
     ]
     left = _left_alone(converted, sites, traced)
+    record: dict[str, Any] = {"version": VERSION, "sites": []}
     if not uses:
         warnings.warn(
             "nothing was converted: the model has no strided layer of these kinds and names",
             stacklevel=2,
         )
-        _remember(converted, {"version": VERSION, "sites": []})
+        _remember(converted, record)
         _warn(left)
         return converted, ConversionReport((), 0, 0, left)
     together = find_groups(uses, sites, traced, groups)
-    before = {name: tuple(made.size) for name, _, made in uses}
-    descriptions = {name: _describe(sites[name]) for name in before}
+    before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
     make = {"smoothness": smoothness, "norm": norm, **options}
-    record: dict[str, Any] = {"version": VERSION, "sites": []}
     for group in together:
         record["sites"] += _record(group, uses, sites, stride, pooling, make)
     converted = apply_conversion(converted, record)
@@ -127,57 +173,34 @@ def convert(
     after = check_sizes(converted, example_input, traced, list(before))
     _remember(converted, record)
     _warn(left)
-    number = {name: i for i, group in enumerate(together, 1) for name in group}
-    modules = dict(converted.named_modules())
-    size = tuple(example_input.shape[1:])
-    report = ConversionReport(
-        tuple(
-            ConvertedSite(
-                name,
-                descriptions[name],
-                _describe_new(modules[name]),
-                number[name],
-                before[name],
-                after[name],
-            )
-            for name in before
-        ),
-        cost(model, size).macs,
-        cost(converted, size).macs,
-        left,
-        record,
-    )
-    return converted, report
+    numbers = {name: i for i, group in enumerate(together, 1) for name in group}
+    changes = []
+    for name, (description, size) in before.items():
+        new = _describe_new(converted.get_submodule(name))
+        changes.append(ConvertedSite(name, description, new, numbers[name], size, after[name]))
+    macs, now = (cost(network, example_input.shape[1:]).macs for network in (model, converted))
+    return converted, ConversionReport(tuple(changes), macs, now, left, record)
 
 
 def _left_alone(
     model: nn.Module, sites: Mapping[str, nn.Module], traced: SizeTrace
 ) -> tuple[LeftAlone, ...]:
-    """What keeps its stride, and why."""
-    excluded = left_out(model, sites)
-    used = {name for name, _, _ in traced.uses}
-    left = [
-        LeftAlone(
-            seen.where,
-            seen.operation,
-            seen.before,
-            seen.after,
-            EXCLUDED if seen.where in excluded else "only layers of torch.nn are converted",
-        )
-        for seen in traced.strided
-    ]
-    left += [
-        LeftAlone(name, _describe(sites[name]), (), (), "did not run for the example")
-        for name in sites
-        if name not in used
-    ]
+    """Return what keeps its stride, and why."""
+    excluded = set(strided_layers(model)) - set(sites)
+    used = {use.name for use in traced.uses}
+    left = []
+    for seen in traced.strided:
+        why = EXCLUDED if seen.name in excluded else "only layers of torch.nn are converted"
+        left.append(LeftAlone(seen.name, seen.operation, seen.size_before, seen.size_after, why))
+    for name, module in sites.items():
+        if name not in used:
+            left.append(LeftAlone(name, _describe(module), (), (), "did not run for the example"))
     return tuple(left)
 
 
 def _warn(left: Sequence[LeftAlone]) -> None:
-    """Say what keeps its stride though nobody asked for that."""
-    surprising = [str(one) for one in left if one.reason != EXCLUDED]
-    if surprising:
+    """Warn of what keeps its stride though nobody asked for that."""
+    if surprising := [str(one) for one in left if one.reason != EXCLUDED]:
         warnings.warn(
             f"strides that stay as they are: {'; '.join(surprising)}. To learn the stride of a "
             f"function, have a layer in its place: nn.Conv2d, nn.MaxPool2d or nn.AvgPool2d",
@@ -187,38 +210,38 @@ def _warn(left: Sequence[LeftAlone]) -> None:
 
 def _record(
     names: list[str],
-    uses: list[tuple[str, Grid, Grid]],
+    uses: list[Use],
     sites: Mapping[str, nn.Module],
     stride: float | Sequence[float] | None,
     pooling: str,
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """What is to become of sites that make one size: the first has a stride, others follow."""
-    found: list[dict[str, Any]] = []
+    """Return the record of sites that make one size: the first has a stride, others follow."""
+    record: list[dict[str, Any]] = []
     first: Any = None
     for name in names:
         module = sites[name]
         base = torch_class(module)
         assert base is not None
         kind, axes, _ = CONVERTED[base]
-        own = whole_strides(module)
-        read = next(read for use, read, _ in uses if use == name).root()
+        strides = whole_strides(module)
+        read = next(use.read for use in uses if use.name == name).root()
         kept = "keep" if kind == "conv" else pooling
         taken = shortening(module, axes) if kept == "keep" else (0,) * axes
         if first is None:
-            initial = arguments.per_axis(own if stride is None else stride, axes, "stride")
-            found.append(leader_site(name, base, kept, initial, options))
-            first = (read, taken, own)
+            initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
+            record.append(leader_site(name, base, kept, initial, options))
+            first = (read, taken, strides)
         else:
-            ratio = [a / b for a, b in zip(own, first[2], strict=True)]
+            ratio = [a / b for a, b in zip(strides, first[2], strict=True)]
             # The same size in, so the same size out.
-            same = first == (read, taken, own)
-            found.append(follower_site(name, base, kept, names[0], ratio, same))
-    return found
+            same = first == (read, taken, strides)
+            record.append(follower_site(name, base, kept, names[0], ratio, same))
+    return record
 
 
 def _remember(model: nn.Module, record: dict[str, Any]) -> None:
-    """Have the record in the config of a network that has one to be saved with it."""
+    """Write the record into the config of a network that has one to be saved with it."""
     config: Any = getattr(model, "config", None)
     if not callable(getattr(config, "to_dict", None)):
         return
@@ -254,9 +277,7 @@ def _describe(module: nn.Module) -> str:
 
 def _describe_new(module: nn.Module) -> str:
     layer: Any = module.downsample
-    if layer.counts:
-        if layer.follows:
-            return "what its group makes"
-    else:
-        layer = layer.stride_owner
-    return f"{type(layer).__name__}({', '.join(f'{s:g}' for s in layer.strides)})"
+    if layer.counts and layer.follows:
+        return "what its group makes"
+    strides = ", ".join(f"{s:g}" for s in layer.stride_owner.strides)
+    return f"{type(layer.stride_owner).__name__}({strides})"

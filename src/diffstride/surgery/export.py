@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
-from diffstride.analysis.network_checks import check_copyable, check_runnable
-from diffstride.analysis.restoring import copied
+from diffstride.analysis.observing import tensors_in
+from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.core.tracing import OLD_TORCH
 from diffstride.core.work import fft_macs
 from diffstride.files import replacing
@@ -67,12 +66,8 @@ def export_onnx(
             f"writing ONNX needs {error.name}: pip install 'diffstride[export]'"
         ) from error
 
-    check_runnable(model)
     check_copyable(model, "export")
-    if any(resizers(model)):
-        frozen = freeze(model, input_size)
-    else:
-        frozen = copied(model).eval()
+    frozen = freeze(model, input_size) if any(resizers(model)) else copied(model).eval()
     if OLD_TORCH:  # whose exporter fails on a batch norm with the onnxscript that pip installs
         raise RuntimeError(f"writing ONNX needs torch 2.7 or later: this is {torch.__version__}")
     frozen = frozen.cpu().float()  # which is what runs anywhere
@@ -81,17 +76,15 @@ def export_onnx(
             module.replace_fft()
     _warn_of_large_axes(frozen)
     generator = torch.Generator().manual_seed(0)
-    batches = [torch.rand(n, *input_size, generator=generator) for n in (2, 1, 3)]
-    if not dynamic_batch:
-        batches = batches[1:2]
+    numbers = (2, 1, 3) if dynamic_batch else (1,)
+    batches = [torch.rand(n, *input_size, generator=generator) for n in numbers]
     path = Path(path)
-    with replacing(path) as part:
-        program = _export(frozen, batches[0], dynamic_batch)
-        written = program.model_proto
+    with replacing(path) as unchecked:
+        written = _export(frozen, batches[0], dynamic_batch).model_proto
         for name, text in (metadata or {}).items():
             written.metadata_props.add(key=name, value=text)
-        onnx.save(written, part)
-        session = onnxruntime.InferenceSession(part, providers=["CPUExecutionProvider"])
+        onnx.save(written, unchecked)
+        session = onnxruntime.InferenceSession(unchecked, providers=["CPUExecutionProvider"])
         for x in batches:
             _compare(session, frozen, x, tolerance)
     return path
@@ -99,31 +92,30 @@ def export_onnx(
 
 def _warn_of_large_axes(model: nn.Module) -> None:
     for name, module in model.named_modules():
-        if isinstance(module, BlockProducts):
-            layer = name.rpartition(".")[0] or "the model"
-            size, kept, blocks = module.before.size, module.after.size, module.before.number
-            nbytes = sum(constants.nbytes for constants in module.buffers())
-            if nbytes > LARGEST_BYTES:
-                warnings.warn(
-                    f"{layer} adds {nbytes / 1e6:.0f} MB to the "
-                    f"file: without an FFT, an axis of {size} samples that becomes {kept} needs "
-                    f"many constants. They are fewer for shorter inputs, for an input size that "
-                    f"is a multiple of {blocks}, and for a layer with size_multiple={blocks}",
-                    stacklevel=3,
-                )
-            longer = work(size, kept, blocks)[0] / (FFT_WORK * fft_macs(size, kept, size, kept))
-            if longer > 2:
-                warnings.warn(
-                    f"{layer} will take about {longer:.0f} times as long in the file as by FFT: an "
-                    f"axis of {size} samples that becomes {kept} is done by products of matrices "
-                    f"there, and the more samples are kept, the more work they are. Larger strides "
-                    f"and shorter inputs need less; diffstride.freeze keeps the FFT, for torch",
-                    stacklevel=3,
-                )
+        if not isinstance(module, BlockProducts):
+            continue
+        layer = name.rpartition(".")[0] or "the model"
+        size, kept, blocks = module.before.size, module.after.size, module.before.number
+        nbytes = sum(constants.nbytes for constants in module.buffers())
+        if nbytes > LARGEST_BYTES:
+            warnings.warn(
+                f"{layer} adds {nbytes / 1e6:.0f} MB to the file: without an FFT, an axis of "
+                f"{size} samples that becomes {kept} needs many constants; fewer for shorter "
+                f"inputs, sizes divisible by {blocks}, or a layer with size_multiple={blocks}",
+                stacklevel=3,
+            )
+        longer = work(size, kept, blocks)[0] / (FFT_WORK * fft_macs(size, kept, size, kept))
+        if longer > 2:
+            warnings.warn(
+                f"{layer} will take about {longer:.0f} times as long in the file as by FFT: an "
+                f"axis of {size} samples that becomes {kept} is done by matrix products. Larger "
+                f"strides and shorter inputs need fewer; diffstride.freeze keeps the FFT",
+                stacklevel=3,
+            )
 
 
 def _export(model: nn.Module, x: Tensor, dynamic_batch: bool) -> Any:
-    """Without what the exporter has to say of itself."""
+    """Return a network as ONNX, without what the exporter has to say of itself."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -143,10 +135,11 @@ def _export(model: nn.Module, x: Tensor, dynamic_batch: bool) -> Any:
 
 
 def _compare(session: Any, model: nn.Module, x: Tensor, tolerance: float) -> None:
+    """Raise a RuntimeError unless the file computes what the model does."""
     with torch.no_grad():
-        expected = [y for y in tree_leaves(model(x)) if isinstance(y, Tensor)]
-    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    for a, b in zip(expected, found, strict=True):
+        expected = tensors_in(model(x))
+    outputs = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    for a, b in zip(expected, outputs, strict=True):
         off = (a - torch.from_numpy(b)).abs().max() / a.abs().max().clamp(min=1e-12)
         if not off <= tolerance:
             raise RuntimeError(f"the exported file is off by {off:.2g} of the model's outputs")

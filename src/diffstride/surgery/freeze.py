@@ -10,12 +10,18 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from diffstride.analysis.network_checks import check_copyable, check_runnable
 from diffstride.analysis.observing import tensors_in
-from diffstride.analysis.restoring import copied
-from diffstride.layers.converted import recast
-from diffstride.surgery.constants import replace_by_constants, replace_modules
-from diffstride.surgery.integer_strides import with_whole_strides
+from diffstride.analysis.restoring import check_copyable, copied
+from diffstride.layers.conv import DiffStrideConvNd
+from diffstride.layers.converted import recast, torch_class
+from diffstride.layers.frozen import Subsample
+from diffstride.surgery.constants import (
+    find_sizes,
+    plain_convolution,
+    replace_by_constants,
+    replace_modules,
+    resizer_of,
+)
 
 # How far outputs may be apart, relative to the largest, where both are computed in this precision.
 LIMITS = {torch.float64: 1e-7, torch.float32: 1e-3}
@@ -24,7 +30,7 @@ LIMITS = {torch.float64: 1e-7, torch.float32: 1e-3}
 def freeze(
     model: nn.Module, input_size: Sequence[int], *, integer_strides: bool = False
 ) -> nn.Module:
-    """A copy of a network in eval mode that has no stride to learn any more.
+    """Return a copy of a network in eval mode that has no stride to learn any more.
 
     Every learnable or spectral downsampling becomes constants with the window folded in, for inputs
     of one size: a matrix an axis, or on a long axis the weights of its frequencies, for an FFT.
@@ -56,23 +62,33 @@ def freeze(
     >>> freeze(model, (3, 32, 32), integer_strides=True)[1]
     Subsample(3 × 3)
     """
-    check_runnable(model)
     check_copyable(model, "freeze")
-    unfrozen = _without_record(copied(model).eval())
-    x = _sample(unfrozen, input_size)
-    found = _run_first(unfrozen, x)
+    unfrozen = copied(model).eval()
+    for module in unfrozen.modules():  # whose configs may tell how strides were converted
+        config: Any = vars(module).get("config")
+        if callable(getattr(config, "to_dict", None)) and hasattr(config, "diffstride"):
+            del config.diffstride
+    like = next((p for p in unfrozen.parameters() if p.is_floating_point()), torch.zeros(()))
+    x = torch.rand(1, *input_size, generator=torch.Generator().manual_seed(0)).to(like)
+    try:
+        outputs = _run(unfrozen, x)
+    except Exception as error:
+        raise ValueError(
+            f"the model can't take a batch of one example, of the shape {tuple(x.shape)}: "
+            f"input_size must be (channels, *spatial) of one example. It said: {error}"
+        ) from error
     if integer_strides:
-        return with_whole_strides(_without_parametrizations(unfrozen), x).eval()
-    precise, like, truth = _more_precise(unfrozen, x)
-    limit = LIMITS[like.dtype]
-    rounding = 10 * max(_distance(found, truth), 4 * torch.finfo(x.dtype).eps)
+        return _with_whole_strides(_without_parametrizations(unfrozen), x).eval()
+    precise, precise_x, truth = _more_precise(unfrozen, x)
+    limit = LIMITS[precise_x.dtype]
+    rounding = 10 * max(_distance(outputs, truth), 4 * torch.finfo(x.dtype).eps)
     # What is merged is seen in one pass; should a network do more than was seen, nothing is merged.
     cause: Exception | None = None
     for merging in (True, False):
         frozen = _without_parametrizations(copied(precise))
-        frozen = replace_by_constants(frozen, like, merging).eval()
+        frozen = replace_by_constants(frozen, precise_x, merging).eval()
         try:
-            if _distance(_run(frozen, like), truth) <= limit:
+            if _distance(_run(frozen, precise_x), truth) <= limit:
                 _round(frozen, unfrozen, x.dtype)
                 if _distance(_run(frozen, x), truth) <= max(limit, rounding):
                     return frozen
@@ -84,29 +100,13 @@ def freeze(
     ) from cause
 
 
-def _sample(model: nn.Module, input_size: Sequence[int]) -> Tensor:
-    """A batch of one example of random numbers, in the precision of the model."""
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    return torch.rand(1, *input_size, generator=torch.Generator().manual_seed(0)).to(like)
-
-
 def _run(model: nn.Module, x: Tensor) -> list[Tensor]:
     with torch.no_grad():
         return tensors_in(model(x))
 
 
-def _run_first(model: nn.Module, x: Tensor) -> list[Tensor]:
-    try:
-        return _run(model, x)
-    except Exception as error:
-        raise ValueError(
-            f"the model can't take a batch of one example, of the shape {tuple(x.shape)}: "
-            f"input_size must be (channels, *spatial) of one example. It said: {error}"
-        ) from error
-
-
 def _more_precise(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, list[Tensor]]:
-    """A copy in the highest precision that it runs in, the input in it too, and the outputs."""
+    """Return a copy in the highest precision that it runs in, with its input and outputs."""
     cause: Exception | None = None
     for dtype in LIMITS:
         try:
@@ -123,7 +123,7 @@ def _more_precise(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor, list[
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """Return a network, which is changed, whose weights are no longer computed from others."""
+    """Make weights constants that are computed from others, and return the network."""
     made = {}
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):
@@ -141,13 +141,38 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
     return replace_modules(model, made)
 
 
-def _without_record(model: nn.Module) -> nn.Module:
-    """A network, which is changed, whose configs no longer tell how its strides were converted."""
-    for module in model.modules():
-        config: Any = vars(module).get("config")
-        if callable(getattr(config, "to_dict", None)) and hasattr(config, "diffstride"):
-            del config.diffstride
-    return model
+def _with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
+    """Make every stride of a network the nearest whole number, and return the network."""
+    # All is read before anything is changed: layers may follow others.
+    sizes = find_sizes(model, example)
+    strides = {module: resizer_of(module).strides_for(size) for module, size in sizes.items()}
+    made = {
+        module: _strided(module, tuple(max(1, round(s)) for s in real))
+        for module, real in strides.items()
+        if min(real) >= 1  # what makes maps larger has no stride, and stays as it is
+    }
+    plain = replace_modules(model, made)
+    try:
+        _run(plain, example)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"with whole strides the network does not fit: {error}. Branches that meet must shrink "
+            f"by the same whole number, and a convolution is one of torch now, called as such"
+        ) from error
+    return plain
+
+
+def _strided(module: Any, strides: tuple[int, ...]) -> Any:
+    """Return the same layer with a whole stride."""
+    if isinstance(module, DiffStrideConvNd):
+        return plain_convolution(module, strides)
+    base = torch_class(module)
+    if base is None:  # a layer of ours, or one in the place of a pooling
+        return Subsample(strides)
+    unconverted = recast(module, base)
+    del unconverted.downsample
+    unconverted.stride = strides
+    return unconverted
 
 
 def _round(model: nn.Module, like: nn.Module, otherwise: torch.dtype) -> None:
@@ -163,17 +188,16 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers(remove_duplicate=False)
 
 
-def _distance(found: list[Tensor], expected: list[Tensor]) -> float:
-    """How far numbers are apart, relative to the largest of each tensor."""
-    if [x.shape for x in found] != [x.shape for x in expected]:
+def _distance(outputs: list[Tensor], expected: list[Tensor]) -> float:
+    """Return how far numbers are apart, relative to the largest of each tensor."""
+    if [x.shape for x in outputs] != [x.shape for x in expected]:
         return math.inf
     worst = 0.0
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(outputs, expected, strict=True):
         if b.is_floating_point() and b.numel():
             a, b = a.cpu().double(), b.cpu().double()
             same = (a == b) | (a.isnan() & b.isnan())
             off = torch.where(same, 0.0, (a - b).abs()).max().item()
-            largest = torch.where(b.isfinite(), b, 0.0).abs().max().item()
-            off = off / max(largest, 1e-6)
+            off /= max(torch.where(b.isfinite(), b, 0.0).abs().max().item(), 1e-6)
             worst = max(worst, math.inf if math.isnan(off) else off)
     return worst

@@ -1,12 +1,15 @@
-"""Which layers of a network are to be converted."""
+"""Which layers of a network are to be converted, and which of them share a stride."""
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
+from typing import Any
 
 from torch import Tensor, nn
 
 from diffstride.layers.conversion_record import check_convertible
 from diffstride.layers.converted import CONVERTED, torch_class, whole_strides
+from diffstride.surgery.size_trace import Grid, SizeTrace, Use
 
 KINDS = ("conv", "maxpool", "avgpool")
 
@@ -14,26 +17,20 @@ KINDS = ("conv", "maxpool", "avgpool")
 def find_sites(
     model: nn.Module, kinds: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str]
 ) -> dict[str, nn.Module]:
-    """The layers to convert, by name; a ValueError if one can't be."""
-    found = {}
-    for name, module in _strided(model).items():
+    """Return the layers to convert, by name; raise a ValueError if one can't be."""
+    sites = {}
+    for name, module in strided_layers(model).items():
         wanted = include is None or any(fnmatch(name, pattern) for pattern in include)
-        if not wanted or any(fnmatch(name, pattern) for pattern in exclude):
-            continue
-        base = torch_class(module)
-        assert base is not None
-        if CONVERTED[base][0] in kinds:
-            check_convertible(name, module)
-            found[name] = module
-    return found
+        if wanted and not any(fnmatch(name, pattern) for pattern in exclude):
+            base = torch_class(module)
+            if base is not None and CONVERTED[base][0] in kinds:
+                check_convertible(name, module)
+                sites[name] = module
+    return sites
 
 
-def left_out(model: nn.Module, sites: Mapping[str, nn.Module]) -> Collection[str]:
-    """The names of layers that could have been converted, and were not asked for."""
-    return set(_strided(model)) - set(sites)
-
-
-def _strided(model: nn.Module) -> dict[str, nn.Module]:
+def strided_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Return all layers that could be converted, by name."""
     return {
         name: module
         for name, module in model.named_modules()
@@ -46,9 +43,61 @@ def check_example(example: Tensor, sites: Mapping[str, nn.Module]) -> None:
     axes = {name: len(whole_strides(module)) for name, module in sites.items()}
     if axes and example.ndim - 2 not in axes.values():
         name, some = next(iter(axes.items()))
-        kind = type(sites[name]).__name__
         raise ValueError(
             f"example_input must be a batch, of {some + 2} axes for {name or 'the model'} "
-            f"({kind}): (batch, channels, and {some} more); got the shape "
+            f"({type(sites[name]).__name__}): (batch, channels, and {some} more); got the shape "
             f"{tuple(example.shape)}. A single example becomes a batch by example_input[None]"
         )
+
+
+def find_groups(
+    uses: list[Use],
+    sites: Mapping[str, nn.Module],
+    traced: SizeTrace,
+    wanted: Sequence[Sequence[str]] | None,
+) -> list[list[str]]:
+    """Return names of sites that must make one size, group by group in the order they run."""
+    for name, read, made in uses:
+        strides = whole_strides(sites[name])
+        if any(m == 1 and s > 1 for m, s in zip(made.size, strides, strict=True)):
+            raise ValueError(
+                f"example_input is too small: {name} makes {'×'.join(map(str, made.size))} of "
+                f"{'×'.join(map(str, read.size))}, and what meets it can't be told from its size; "
+                f"give a larger one, or leave the layer out with exclude=[{name!r}]"
+            )
+    grids: dict[str, Grid] = {}
+    for name, _, made in uses:
+        grid = made.root()
+        _check_makers(name, grid, traced)
+        if name in grids:  # one layer, used again
+            grids[name].root().join(grid)
+        grids[name] = grid
+    numbers = {name: i for i, names in enumerate(wanted or ()) for name in names}
+    for name in numbers:
+        if name not in grids:
+            raise ValueError(f"groups has {name!r}, which is no layer that is converted")
+    for (name, grid), (other, also) in itertools.combinations(grids.items(), 2):
+        apart = wanted is not None and numbers.get(name, name) != numbers.get(other, other)
+        if apart and grid.root() is also.root():
+            raise ValueError(
+                f"{name} and {other} meet, and must be in one group; groups has them apart"
+            )
+    groups: dict[Any, list[str]] = {}
+    for name, grid in grids.items():
+        groups.setdefault(numbers.get(name, grid.root()), []).append(name)
+    return list(groups.values())
+
+
+def _check_makers(name: str, grid: Grid, traced: SizeTrace) -> None:
+    """Raise a ValueError if something else than sites makes the same size."""
+    stranger = next((maker[1:-1] for maker in grid.makers if maker.startswith("[")), None)
+    if stranger is None:
+        return
+    enlarged = [(r.operation, r.size_after) for r in traced.resizings if r.enlarges]
+    # What makes maps larger needs every size before it as it was, all else only the one it meets.
+    needed = {*grid.makers, *(grid.sites if (stranger, grid.size) in enlarged else ())}
+    left_out = list(dict.fromkeys(use.name for use in traced.uses if use.name in needed))
+    raise ValueError(
+        f"the output of {name} meets that of {stranger}, which no stride can make agree with it: "
+        f"leave out exclude={left_out}"
+    )

@@ -95,8 +95,8 @@ def at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
     """
     import torch
 
-    from diffstride.analysis.budget import least_macs
     from diffstride.analysis.cost import cost
+    from diffstride.analysis.training import least_macs
     from diffstride.lab.training.preparation import build_model
 
     learned = with_model(config, downsampling="diffstride", **PAPER["budget"]["model"])
@@ -183,7 +183,7 @@ def penalty(strides: Sequence[float], sites: int) -> float:
     """
     import torch
 
-    from diffstride.analysis.penalty import stride_penalty
+    from diffstride.analysis.training import stride_penalty
     from diffstride.layers import DiffStride2d
 
     axes = torch.tensor(strides, dtype=torch.float64).reshape(sites, -1).expand(-1, 2)

@@ -11,7 +11,7 @@ from lightning import Callback, LightningModule, Trainer
 from torch import nn
 
 from diffstride.analysis.cost import cost
-from diffstride.analysis.penalty import stride_penalty
+from diffstride.analysis.training import stride_penalty
 from diffstride.files import write
 from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run

@@ -9,9 +9,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from diffstride.analysis.budget import fit_budget
-from diffstride.analysis.parameter_groups import parameter_groups
-from diffstride.analysis.penalty import stride_penalty
+from diffstride.analysis.training import fit_budget, parameter_groups, stride_penalty
 from diffstride.lab.runs.config import Config
 
 OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
