@@ -139,15 +139,38 @@ class _Counting(Observer):
     def __init__(self, model: nn.Module) -> None:
         self.names = {module: name for name, module in model.named_modules()}
         self.uses: list[LayerCost] = []
+        self._around: list[tuple[Converted, Tensor]] = []
+        """Converted convolutions that are running, and what they read."""
 
     def enter(self, layer: nn.Module, x: Tensor) -> None:
         check_axes(self.names[layer], layer, x)
+        if isinstance(layer, Converted) and layer.is_reorderable:
+            self._around.append((layer, x))
 
     def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
         size, made = tuple(x.shape[2:]), _size_made(layer, x, output)
-        macs = _macs(layer, x, output, size, made)
+        macs = self._macs(layer, x, output, size, made, output.shape[2:])
         activations = math.prod((*output.shape[1:2], *made))
         self.uses.append(LayerCost(self.names[layer], layer, size, made, macs, activations))
+
+    def _size(self, x: Tensor) -> Size:
+        return x.shape[2:]
+
+    def _macs(
+        self, layer: nn.Module, x: Tensor, output: Tensor, size: Size, made: Size, kept: Size
+    ) -> Any:
+        """Return the multiply-accumulates of one use, with sizes whole or soft.
+
+        A convolution and the downsampling that was converted into it count as in the order that
+        they are run in when nobody looks on.
+        """
+        if self._around and isinstance(layer, Converted | Resizer):
+            convolution, read = self._around[-1]
+            work = convolution.work(read.shape[1], self._size(read), kept)
+            if layer is convolution:
+                self._around.pop()
+            return work[layer is convolution]
+        return _macs(layer, x, output, size, made)
 
 
 def _size_made(layer: nn.Module, x: Tensor, output: Tensor) -> tuple[int, ...]:
@@ -232,7 +255,7 @@ class _SoftCounting(_Counting):
         """The size that each layer has made last."""
 
     def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
-        size, whole = self._sizes.get(x, x.shape[2:]), output.shape[2:]
+        size, whole = self._size(x), output.shape[2:]
         if isinstance(layer, Resizer) and (owner := layer.stride_owner) is not None:
             if layer.follows:
                 self._sizes[output] = self._made[owner]
@@ -241,9 +264,13 @@ class _SoftCounting(_Counting):
                 sizes = zip(whole, layer.soft_size(size, whole, strides), strict=True)
                 self._sizes[output] = [_Soft(m, _soft(n).slopes) for m, n in sizes]
         kept = self._made[layer] = self._sizes.get(output, whole)
+        made = kept
         if isinstance(layer, Converted):
-            kept = _scaled(size, x.shape[2:], _size_made(layer, x, output))
-        self.macs += _macs(layer, x, output, size, kept)
+            made = _scaled(size, x.shape[2:], _size_made(layer, x, output))
+        self.macs += self._macs(layer, x, output, size, made, kept)
+
+    def _size(self, x: Tensor) -> Size:
+        return self._sizes.get(x, x.shape[2:])  # type: ignore[no-any-return]
 
     def operation(self, operation: Operation) -> None:
         source = next((x for x in operation.inputs if x in self._sizes), None)

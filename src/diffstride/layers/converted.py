@@ -37,7 +37,7 @@ class Converted(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if self.downsample_first:
             return super().forward(self.downsample(input))  # type: ignore[no-any-return]
-        if self.may_change_order:
+        if self.is_reorderable and not self._is_seen:
             return self._in_cheapest_order(input)
         before = super().forward(input)
         after: Tensor = self.downsample(before)
@@ -45,23 +45,26 @@ class Converted(nn.Module):
         return after
 
     @property
-    def may_change_order(self) -> bool:
-        """Whether nobody looks at what is between the layer and its downsampling, nor changes it.
+    def is_reorderable(self) -> bool:
+        """Whether this is a convolution that may be run in another order for the same numbers.
 
-        A convolution that computes what torch's do may then be run in another order, for the same
-        numbers; see :mod:`diffstride.core.conv`.
+        See :mod:`diffstride.core.conv`. It then computes what convolutions of torch do.
         """
         layer = self.downsample
-        if isinstance(layer, Following) and layer.same_size:
-            layer = layer.stride_owner
-        # Hooks may look on, and so do compilers, which find a better order for themselves.
-        hooks = (self.downsample, layer)
+        learns = isinstance(layer, DiffStrideNd) or (
+            isinstance(layer, Following) and layer.same_size
+        )
+        return learns and is_plain_convolution(self)
+
+    @property
+    def _is_seen(self) -> bool:
+        """Whether somebody looks at what is between the layer and its downsampling."""
+        layer: Any = self.downsample
+        modules = (layer, layer.stride_owner)
         return (
-            is_plain_convolution(self)
-            and isinstance(layer, DiffStrideNd)
-            and not any(module._forward_hooks or module._forward_pre_hooks for module in hooks)
-            and not getattr(layer, "_is_replica", False)  # of which only the other way complains
-            and not is_followed()
+            any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+            or getattr(layer, "_is_replica", False)  # which only the plain order refuses
+            or is_followed()  # compilers find an order for themselves
         )
 
     def _in_cheapest_order(self: Any, x: Tensor) -> Tensor:
