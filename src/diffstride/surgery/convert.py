@@ -116,7 +116,8 @@ def convert(
         kinds: of layers to convert: ``"conv"``, ``"maxpool"``, ``"avgpool"``.
         include: only these layers, by name or pattern (``"layer2.*"``).
         exclude: all but these.
-        stride: the initial stride; that of each layer unless given.
+        stride: the initial stride; that of each layer unless given. With ``convention="tight"`` it
+            is the real number nearby, 1.96 for 2, with which every map keeps its size.
         smoothness, norm: of the new layers. ``norm="forward"`` keeps the mean of features, which is
             what trained weights expect.
         pooling: ``"keep"`` pools at every sample before downsampling, ``"replace"`` does not pool.
@@ -225,11 +226,17 @@ def _record(
         assert base is not None
         kind, axes, _ = CONVERTED[base]
         strides = whole_strides(module)
-        read = next(use.read for use in uses if use.name == name).root()
+        use = next(use for use in uses if use.name == name)
+        read = use.read.root()
         kept = "keep" if kind == "conv" else pooling
         taken = shortening(module, axes) if kept == "keep" else (0,) * axes
         if first is None:
             initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
+            if stride is None and options.get("convention") == "tight":
+                full = [n - k for n, k in zip(use.read.size, taken, strict=True)]
+                sizes = zip(full, use.made.size, initial, strict=True)
+                # A layer that pads or not makes a sample more or less than its stride says.
+                initial = tuple(s if int(n / s) == m else max(1.0, n / m) for n, m, s in sizes)
             record.append(leader_site(name, base, kept, initial, options))
             first = (read, taken, strides)
         else:
@@ -279,5 +286,5 @@ def _describe_new(module: nn.Module) -> str:
     layer: Any = module.downsample
     if layer.counts and layer.follows:
         return "what its group makes"
-    strides = ", ".join(f"{s:g}" for s in layer.stride_owner.strides)
+    strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
     return f"{type(layer.stride_owner).__name__}({strides})"
