@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.lab.data.audio_batches import AudioBatches
+from diffstride.lab.data.batches import AudioBatches
 from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.training.audio_classifier import AudioClassifier

@@ -1,13 +1,23 @@
-"""One recording: from the bytes of a file to samples of one channel at 16 kHz."""
+"""One recording: from the bytes of a file to samples of one channel at 16 kHz.
+
+The headers of WAV and AIFF files are read by hand: libsndfile takes what is left of a file that was
+cut off for all of it, and no library says how long such a file should be.
+"""
 
 import io
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from diffstride.lab.data.audio_headers import check_format, require_complete
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.spectrogram import RATE
+
+# In samples a second. Resampled to 16,000, a file that says 1 would be 16,000 times as long.
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
+MOST_CHANNELS = 1024  # what libsndfile can read
+MOST_SAMPLES = 2**30  # of all channels together: over three hours of stereo at 44.1 kHz
+# Sizes that programs write while they do not know how long a recording will be.
+UNKNOWN = (range(0x7FFF_0000, 0x8000_0001), range(0xFFFF_0000, 0x1_0000_0000))
 
 
 def to_samples(name: str, data: bytes) -> Any:
@@ -19,9 +29,8 @@ def to_samples(name: str, data: bytes) -> Any:
 def decode(name: str, data: bytes) -> Any:
     """Return the samples of an audio file as float32, one channel at 16 kHz.
 
-    Raises:
-        DataError: if it can't be read, was cut off, is empty or far too long, or holds values that
-            are no numbers.
+    A file that can't be read, was cut off, is empty or far too long, or holds values that are no
+    numbers, is a DataError.
     """
     try:
         import soundfile
@@ -30,9 +39,9 @@ def decode(name: str, data: bytes) -> Any:
         raise ImportError(f"audio needs {error.name}: pip install 'diffstride[audio]'") from error
 
     try:
-        with soundfile.SoundFile(io.BytesIO(require_complete(data))) as file:
+        with soundfile.SoundFile(io.BytesIO(_require_complete(data))) as file:
             rate = file.samplerate
-            check_format(rate, file.channels, file.frames)
+            _check_format(rate, file.channels, file.frames)
             mono = _mono(file)
         mono = mono if rate == RATE else soxr.resample(mono, rate, RATE)
         if not len(mono):
@@ -40,9 +49,7 @@ def decode(name: str, data: bytes) -> Any:
         return mono
     except Exception as error:
         # What soundfile says of itself begins with where the file is in memory.
-        reason = getattr(error, "error_string", error)
-        if not data:
-            reason = "there is no such file, or it is empty"
+        reason = getattr(error, "error_string", error) if data else "no such file, or it is empty"
         raise DataError(f"{name} can't be read as audio ({reason})") from error
 
 
@@ -56,7 +63,57 @@ def _mono(file: Any) -> Any:
     mono = np.concatenate(blocks)
     # The length of an MP3 is a guess unless its encoder wrote it down.
     if len(mono) < file.frames and file.format != "MP3":
-        raise ValueError(
-            f"it was cut off: its header says {file.frames:,} samples, and there are {len(mono):,}"
-        )
+        there = f"{file.frames:,} samples, and there are {len(mono):,}"
+        raise ValueError(f"it was cut off: its header says {there}")
     return mono
+
+
+def _check_format(rate: int, channels: int, frames: int) -> None:
+    """Raise a ValueError for a rate or channels that no recording has, or for too many samples."""
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        expected = f"from {LOWEST_RATE:,} to {HIGHEST_RATE:,}"
+        raise ValueError(f"it has {rate:,} samples a second, and must have {expected}")
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise ValueError(f"it has {channels:,} channels, and must have from 1 to {MOST_CHANNELS:,}")
+    if frames * max(channels, RATE / rate) > MOST_SAMPLES:
+        raise ValueError(
+            f"it has {frames:,} samples of {channels:,} channels at {rate:,} Hz, "
+            f"{frames / rate / 3600:,.1f} hours: cut it into shorter files"
+        )
+
+
+def _require_complete(data: bytes) -> bytes:
+    """Return a file that is as long as its header says, or of a format that is not checked here.
+
+    Files that were written into a pipe do not say how long they are, and end where they end. If
+    such a file says 0, that is replaced by what libsndfile understands as unknown. A file that was
+    cut off, or says what no recording has, is a ValueError.
+    """
+    form = data[:4]
+    if form not in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM"):
+        return data
+    order: Literal["little", "big"] = "big" if form in (b"RIFX", b"FORM") else "little"
+
+    def number(first: int, end: int) -> int:
+        return int.from_bytes(data[first:end], order)
+
+    place, size_above_4_gb = 12, 0
+    while place + 8 <= len(data):
+        name, size, start = data[place : place + 4], number(place + 4, place + 8), place + 8
+        place = start + size + size % 2  # of an odd size, a byte is added
+        if name == b"ds64":
+            size_above_4_gb = number(start + 8, start + 16)
+        elif name == b"fmt ":
+            _check_format(number(start + 4, start + 8), number(start + 2, start + 4), frames=0)
+        elif name in (b"data", b"SSND"):
+            there, file_end = len(data) - start, 8 + number(4, 8)
+            unfinished = file_end <= start or file_end - 8 in UNKNOWN[1]
+            if name == b"data" and size == 0 < there and unfinished:
+                return data[: start - 4] + b"\xff" * 4 + data[start:]
+            if size == 0xFFFF_FFFF and 0 < size_above_4_gb < 2**63:
+                size = size_above_4_gb
+            if size > there and not any(size in sizes for sizes in UNKNOWN):
+                wrong = f"its header says {size:,} bytes of samples, and there are {there:,}"
+                raise ValueError(f"it was cut off: {wrong}")
+            break
+    return data

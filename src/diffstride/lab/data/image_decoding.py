@@ -11,12 +11,9 @@ from torch import Tensor
 
 from diffstride.lab.data.labelled_files import DataError
 
-MOST_PIXELS = 180_000_000
-"""The most pixels of a picture: more than any camera has, and few enough to be decoded."""
-LONGEST_SIDE = 65_535
-"""The longest side that JPEG can hold."""
-ORIENTATION = 0x0112
-"""The entry of EXIF that says which way the camera was held."""
+MOST_PIXELS = 180_000_000  # more than any camera has, and few enough to be decoded
+LONGEST_SIDE = 65_535  # the longest side that JPEG can hold
+ORIENTATION = 0x0112  # the entry of EXIF that says which way the camera was held
 
 _LOCK = threading.Lock()
 
@@ -24,8 +21,7 @@ _LOCK = threading.Lock()
 def open_picture(name: str, data: bytes) -> Any:
     """Return a picture, grey or coloured, upright, with white behind what is transparent.
 
-    Raises:
-        DataError: if it can't be read, or is too large.
+    A picture that can't be read, or is too large, is a DataError.
     """
     try:
         # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
@@ -48,11 +44,9 @@ def open_picture(name: str, data: bytes) -> Any:
             picture = ImageOps.exif_transpose(picture)
         return _opaque(picture)
     except Exception as error:
-        reason: Any = error
-        if not data:
-            reason = "there is no such file, or it is empty"
-        elif isinstance(error, UnidentifiedImageError):  # it would say where in memory it is
-            reason = "its format is not known"
+        unknown = isinstance(error, UnidentifiedImageError)  # it would say where in memory it is
+        reason = "its format is not known" if unknown else error
+        reason = reason if data else "there is no such file, or it is empty"
         raise DataError(f"{name} can't be read as an image ({reason})") from error
 
 

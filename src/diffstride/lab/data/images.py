@@ -8,23 +8,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from diffstride.lab.data.decoding import decode_all, unreadable
 from diffstride.lab.data.image_decoding import covering, middle, open_picture, scale, to_pixels
-from diffstride.lab.data.labelled_files import IMAGE, DataError, LabelledFiles
+from diffstride.lab.data.labelled_files import IMAGE, DataError, FileSet, decode_all, unreadable
 from diffstride.lab.data.opening import open_files
 
+# After training on random parts, images are scaled to cover this much more than their size before
+# the middle is cut out: 224 pixels of 256.
 MARGIN = 8 / 7
-"""After training on random parts, images are scaled to cover this much more than their size before
-the middle is cut out: 224 pixels of 256."""
 
 
 class DecodedImages:
     """Images (N, channels, height, width) in memory as bytes, and the class of each."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-        self.size = tuple(images.shape[1:])
+        self.images, self.labels, self.size = images, labels, tuple(images.shape[1:])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,7 +39,7 @@ class EncodedImages:
     They are coloured whatever the files are: a file that is not open yet can't be known to be grey.
     """
 
-    def __init__(self, files: LabelledFiles, side: int) -> None:
+    def __init__(self, files: FileSet, side: int) -> None:
         self.files, self.labels = files, files.labels
         self.side, self.size = side, (3, side, side)
 
@@ -51,21 +50,23 @@ class EncodedImages:
         """Decode images on all cores: the middle of each, or with a generator a random part."""
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
-        draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
         square = self.side, self.side
 
-        def decode(i: int, file: tuple[str, bytes]) -> Tensor:
+        def decode(file: tuple[str, bytes], draws: Tensor | None) -> Tensor:
             try:
                 picture = self.open(*file).convert("RGB")
             except DataError as error:
                 raise unreadable(error, IMAGE) from error
             if draws is None:
                 return to_pixels(middle(file[0], picture, square, MARGIN))
-            box = random_part(picture.width, picture.height, draws[i])
+            box = random_part(picture.width, picture.height, draws)
             return to_pixels(scale(picture, square, box))
 
+        all_draws: Any = [None] * len(chosen)
+        if generator is not None:
+            all_draws = torch.rand(len(chosen), 10, 4, generator=generator)
         files = self.files.read(chosen.tolist())
-        return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
+        return torch.stack(list(self._threads.map(decode, files, all_draws)))
 
     def open(self, name: str, data: bytes) -> Any:
         """Return a picture, or raise a DataError if it can't be read, or scaled to this size."""
@@ -110,13 +111,32 @@ class ImageDataset(NamedTuple):
     train: ImageSplit
     test: ImageSplit
     classes: tuple[str, ...]
-    skipped: tuple[str, ...] = ()
-    """The names of images that could not be read and were left out."""
+    skipped: tuple[str, ...] = ()  # names of images that could not be read and were left out
 
     @property
     def size(self) -> tuple[int, ...]:
         """The channels, height and width of an image."""
         return self.train.size
+
+
+def load_digits(limit: int | None = None) -> ImageDataset:
+    """Return the 1797 digits of scikit-learn, which need no network, at 32×32 pixels.
+
+    A quarter of them, always the same, is for testing.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    images = F.interpolate(images, size=32, mode="bicubic")
+    pixels = (255 * images).round().clamp(0, 255).to(torch.uint8)
+    labels = torch.tensor(digits.target)
+    train, test, train_labels, test_labels = train_test_split(
+        pixels, labels, test_size=0.25, stratify=labels, random_state=0
+    )
+    trained = DecodedImages(train[:limit], train_labels[:limit])
+    return ImageDataset(trained, DecodedImages(test, test_labels), tuple("0123456789"))
 
 
 def load(
@@ -142,39 +162,31 @@ def load(
         DataError: for an image that can't be read (which one), sizes that differ, and what
             :func:`open_files` raises it for.
     """
-    files = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
+    *splits, names = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
     skipped: list[str] = []
     if encoded:
         if image_size is None:
             raise DataError("random parts need a size to be brought to: give --data.image_size")
-        splits = [EncodedImages(split, image_size) for split in (files.train, files.test)]
-        if skip_corrupt:
-            splits = [split.readable(skipped) for split in splits]
-        return ImageDataset(splits[0], splits[1], files.classes, tuple(skipped))
-    train, test = (
-        read_images(split, image_size, skipped if skip_corrupt else None)
-        for split in (files.train, files.test)
-    )
-    if train.size[1:] != test.size[1:]:
-        raise DataError(
-            f"{path}: training images are {_shape(train.images)} and test images "
-            f"{_shape(test.images)}: bring them to one size with --data.image_size"
-        )
-    channels = max(train.size[0], test.size[0])
-    train, test = (
-        DecodedImages(split.images.expand(-1, channels, -1, -1), split.labels)
-        for split in (train, test)
-    )
-    return ImageDataset(train, test, files.classes, tuple(skipped))
+        coded = [EncodedImages(files, image_size) for files in splits]
+        train, test = (images.readable(skipped) for images in coded) if skip_corrupt else coded
+        return ImageDataset(train, test, names, tuple(skipped))
+    both = [read_images(files, image_size, skipped if skip_corrupt else None) for files in splits]
+    sizes = [_shape(split.images) for split in both]
+    if sizes[0] != sizes[1]:
+        wrong = f"training images are {sizes[0]} and test images {sizes[1]}"
+        raise DataError(f"{path}: {wrong}: bring them to one size with --data.image_size")
+    channels = max(split.size[0] for split in both)
+    both = [DecodedImages(s.images.expand(-1, channels, -1, -1), s.labels) for s in both]
+    return ImageDataset(both[0], both[1], names, tuple(skipped))
 
 
 def read_images(
-    files: LabelledFiles, side: int | None = None, skipped: list[str] | None = None
+    files: FileSet, side: int | None = None, skipped: list[str] | None = None
 ) -> DecodedImages:
     """Decode images into memory; with ``side``, the middle of each at this size.
 
     Images that can't be read are errors, or their names are added to ``skipped``. Images of
-    different sizes are errors.
+    different sizes are errors; grey ones among coloured ones become coloured.
     """
 
     def decode(name: str, data: bytes) -> Tensor:
@@ -186,12 +198,10 @@ def read_images(
         decoded.append((i, name, pixels))
         _, first_name, first = decoded[0]
         if pixels.shape[1:] != first.shape[1:]:
-            raise DataError(
-                f"images differ in size, {first_name} is {_shape(first)} and {name} "
-                f"{_shape(pixels)}: bring them to one with --data.image_size"
-            )
+            sizes = f"{first_name} is {_shape(first)} and {name} {_shape(pixels)}"
+            raise DataError(f"images differ in size, {sizes}: scale them with --data.image_size")
     kept, _, images = zip(*decoded, strict=True)
-    channels = max(map(len, images))  # grey ones among coloured ones become coloured
+    channels = max(map(len, images))
     stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
     return DecodedImages(stacked, files.labels[list(kept)])
 

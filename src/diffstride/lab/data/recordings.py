@@ -13,27 +13,21 @@ from torch import Tensor
 
 from diffstride.files import replacing
 from diffstride.lab.data.audio_decoding import to_samples
-from diffstride.lab.data.decoding import decode_all
-from diffstride.lab.data.labelled_files import AUDIO, LabelledFiles
+from diffstride.lab.data.labelled_files import AUDIO, FileSet, decode_all
 from diffstride.lab.data.spectrogram import RATE
 
-WINDOW_LENGTH = RATE
-"""Samples of a window: one second."""
-VERSION = 2
-"""The version of the cache; a cache of another version is made again."""
+WINDOW_LENGTH = RATE  # samples of a window: one second
+VERSION = 2  # of the cache; a cache of another version is made again
 
 
 @dataclass(frozen=True)
 class Recordings:
     """The samples of all recordings of a set one after another, and the class of each."""
 
-    samples: Any
-    """16-bit, in a memory-mapped file."""
-    starts: Any
-    """Where each recording starts, and where the last one ends."""
+    samples: Any  # 16-bit, in a memory-mapped file
+    starts: Any  # where each recording starts, and where the last one ends
     labels: Tensor
-    skipped: tuple[str, ...] = ()
-    """The names of recordings that could not be read and were left out."""
+    skipped: tuple[str, ...] = ()  # names of recordings that could not be read and were left out
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,9 +46,7 @@ class Recordings:
         return torch.from_numpy(windows).float() / 32768
 
 
-def load(
-    files: LabelledFiles, cache: str | Path, path: str, *, skip_corrupt: bool = False
-) -> Recordings:
+def load(files: FileSet, cache: str | Path, path: str, *, skip_corrupt: bool = False) -> Recordings:
     """Decode all files of the dataset at ``path``, or find them decoded in the folder ``cache``.
 
     The cache has two files for each set: samples, and an index that says what they are of. They are
@@ -63,10 +55,9 @@ def load(
     """
     # Taken before anything is decoded: what changes meanwhile is decoded again the next time.
     fingerprint = files.fingerprint
-    where = Path(path).expanduser().resolve()
-    name = f"{where}\n{files.split}\n{len(files)}"
-    stem = f"{where.name}-{files.split}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-    folder = Path(cache).expanduser()
+    where, folder = Path(path).expanduser().resolve(), Path(cache).expanduser()
+    digest = hashlib.sha256(f"{where}\n{files.split}\n{len(files)}".encode()).hexdigest()
+    stem = f"{where.name}-{files.split}-{digest[:16]}"
     samples, index = folder / f"{stem}.samples", folder / f"{stem}.npz"
     content = _read_index(index, samples, fingerprint, len(files))
     if content is None or (len(content["skipped"]) and not skip_corrupt):
@@ -103,16 +94,16 @@ def _read_index(index: Path, samples: Path, fingerprint: str, number: int) -> An
 
 
 def _decode(
-    files: LabelledFiles, fingerprint: str, samples: Path, index: Path, skip_corrupt: bool
+    files: FileSet, fingerprint: str, samples: Path, index: Path, skip_corrupt: bool
 ) -> dict[str, Any]:
     """Decode all files into the samples of a cache, and return its index."""
     lengths, kept = [0], []
     skipped: list[str] = []
-    names = skipped if skip_corrupt else None
+    waves = decode_all(files, to_samples, AUDIO, "decoding", skipped if skip_corrupt else None)
     with replacing(index) as index_part:
         with replacing(samples) as samples_part:
             with samples_part.open("wb") as file:
-                for i, _, wave in decode_all(files, to_samples, AUDIO, "decoding", names):
+                for i, _, wave in waves:
                     file.write(wave.tobytes())
                     lengths.append(len(wave))
                     kept.append(i)

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffstride.lab.data.audio_batches import AudioEvaluation
 from diffstride.lab.data.audio_decoding import to_samples
-from diffstride.lab.data.image_batches import ImageBatches
+from diffstride.lab.data.batches import AudioEvaluation, ImageBatches
 from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import Recordings

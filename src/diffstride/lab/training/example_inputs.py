@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.lab.data.image_batches import ImageBatches
+from diffstride.lab.data.batches import ImageBatches
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.training.preparation import Prepared
 

@@ -9,9 +9,14 @@ import torch
 from torch import nn
 
 from diffstride import models
-from diffstride.lab.data import digits, images, recordings
-from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
-from diffstride.lab.data.image_batches import Augmentation, ImageBatches, statistics
+from diffstride.lab.data import images, recordings
+from diffstride.lab.data.batches import (
+    AudioBatches,
+    AudioEvaluation,
+    Augmentation,
+    ImageBatches,
+    statistics,
+)
 from diffstride.lab.data.images import ImageDataset
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
@@ -98,7 +103,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
 
 def _load_images(config: DataConfig, classes: Sequence[str] | None) -> ImageDataset:
     if config.path is None:
-        return digits.load(config.limit)
+        return images.load_digits(config.limit)
     return images.load(
         config.path,
         label=config.label,
