@@ -18,9 +18,9 @@ from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.sealed import seal
 from diffstride.lab.training import runner
-from diffstride.lab.training.checkpoints import read_checkpoint
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
+from diffstride.lab.training.trained_run import read_checkpoint
 from tests.lab.training.generated_data import image_pack, rows
 
 pytestmark = pytest.mark.slow

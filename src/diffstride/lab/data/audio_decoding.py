@@ -27,11 +27,7 @@ def to_samples(name: str, data: bytes) -> Any:
 
 
 def decode(name: str, data: bytes) -> Any:
-    """Return the samples of an audio file as float32, one channel at 16 kHz.
-
-    A file that can't be read, was cut off, is empty or far too long, or holds values that are no
-    numbers, is a DataError.
-    """
+    """Return the samples of a file as float32, one channel at 16 kHz, or raise a DataError."""
     try:
         import soundfile
         import soxr
@@ -42,7 +38,17 @@ def decode(name: str, data: bytes) -> Any:
         with soundfile.SoundFile(io.BytesIO(_require_complete(data))) as file:
             rate = file.samplerate
             _check_format(rate, file.channels, file.frames)
-            mono = _mono(file)
+            blocks = [np.zeros(0, np.float32)]  # by blocks: many channels need much memory
+            length = max(1, 2**20 // file.channels)
+            while len(block := file.read(length, "float32", always_2d=True)):
+                if not np.isfinite(block).all():
+                    raise ValueError("it has samples that are no finite numbers")
+                blocks.append(block.mean(1))
+            mono = np.concatenate(blocks)
+            # The length of an MP3 is a guess unless its encoder wrote it down.
+            if len(mono) < file.frames and file.format != "MP3":
+                there = f"{file.frames:,} samples, and there are {len(mono):,}"
+                raise ValueError(f"it was cut off: its header says {there}")
         mono = mono if rate == RATE else soxr.resample(mono, rate, RATE)
         if not len(mono):
             raise ValueError("it has no samples")
@@ -51,21 +57,6 @@ def decode(name: str, data: bytes) -> Any:
         # What soundfile says of itself begins with where the file is in memory.
         reason = getattr(error, "error_string", error) if data else "no such file, or it is empty"
         raise DataError(f"{name} can't be read as audio ({reason})") from error
-
-
-def _mono(file: Any) -> Any:
-    """Return the mean of all channels, reading by blocks: many channels need much memory."""
-    blocks = [np.zeros(0, np.float32)]
-    while len(block := file.read(max(1, 2**20 // file.channels), "float32", always_2d=True)):
-        if not np.isfinite(block).all():
-            raise ValueError("it has samples that are no finite numbers")
-        blocks.append(block.mean(1))
-    mono = np.concatenate(blocks)
-    # The length of an MP3 is a guess unless its encoder wrote it down.
-    if len(mono) < file.frames and file.format != "MP3":
-        there = f"{file.frames:,} samples, and there are {len(mono):,}"
-        raise ValueError(f"it was cut off: its header says {there}")
-    return mono
 
 
 def _check_format(rate: int, channels: int, frames: int) -> None:
@@ -86,8 +77,8 @@ def _require_complete(data: bytes) -> bytes:
     """Return a file that is as long as its header says, or of a format that is not checked here.
 
     Files that were written into a pipe do not say how long they are, and end where they end. If
-    such a file says 0, that is replaced by what libsndfile understands as unknown. A file that was
-    cut off, or says what no recording has, is a ValueError.
+    such a file says 0, that is replaced by what libsndfile understands as unknown. Raises a
+    ValueError for a file that was cut off, or says what no recording has.
     """
     form = data[:4]
     if form not in (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM"):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,17 +17,16 @@ from diffstride.lab.data.images import DecodedImages, EncodedImages, ImageSplit
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 
+Tasks: TypeAlias = Mapping[str, Recordings]
+
 
 class Loader:
-    """The base of loaders. Whoever trains sets ``epoch`` and ``place``.
-
-    ``epoch`` returns the number of the epoch; ``place`` returns the number of this process, and how
-    many there are: they share every batch.
-    """
+    """The base of loaders. Whoever trains sets ``epoch`` and ``place``."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.epoch: Callable[[], int] = lambda: 0
+        # The number of this process, and how many there are: they share every batch.
         self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
 
     def generator(self, *purpose: int) -> torch.Generator:
@@ -61,11 +61,8 @@ def shift(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     height, width = images.shape[-2:]
     padded = F.pad(images, [padding] * 4)
     corners = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).T.tolist()
-    cut = [
-        image[:, top : top + height, left : left + width]
-        for image, (top, left) in zip(padded, corners, strict=True)
-    ]
-    return torch.stack(cut)
+    places = zip(padded, corners, strict=True)
+    return torch.stack([x[:, top : top + height, left : left + width] for x, (top, left) in places])
 
 
 class ImageBatches(Loader):
@@ -124,13 +121,10 @@ class ImageBatches(Loader):
 
 
 def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of each channel, of values from 0 to 1.
-
-    For files, which take long to decode, they are those of a thousand spread over the set.
-    """
+    """Return the mean and standard deviation of each channel, of values from 0 to 1."""
     if isinstance(split, DecodedImages):
         images = split.images
-    else:
+    else:  # files take long to decode: a thousand, spread over the set
         images = split.take(torch.linspace(0, len(split) - 1, min(len(split), 1000)).long())
     # One channel at a time: as floats, all of them may not fit into memory.
     channels = (channel.float() / 255 for channel in images.transpose(0, 1))
@@ -140,18 +134,10 @@ def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:
 
 
 class AudioBatches(Loader):
-    """A loader of random windows: waves (batch, samples) and labels by task.
-
-    In each batch all tasks have the same number of windows, or one more.
-    """
+    """A loader of random windows, as many of each task: waves (batch, samples) and labels."""
 
     def __init__(
-        self,
-        tasks: Mapping[str, Recordings],
-        batch_size: int,
-        *,
-        steps: int | None = None,
-        seed: int = 0,
+        self, tasks: Tasks, batch_size: int, *, steps: int | None = None, seed: int = 0
     ) -> None:
         if batch_size < len(tasks):
             wanted = f"at least the number of tasks, {len(tasks)}"
@@ -189,11 +175,10 @@ class AudioBatches(Loader):
 class AudioEvaluation(Loader):
     """A loader of all recordings, cut into windows one after another; a rest is one too.
 
-    Yields, for one task at a time, waves (batch, samples) and the number of the recording that
-    each is cut from.
+    Yields, for one task at a time, waves (batch, samples) and the number of each one's recording.
     """
 
-    def __init__(self, tasks: Mapping[str, Recordings], batch_size: int) -> None:
+    def __init__(self, tasks: Tasks, batch_size: int) -> None:
         super().__init__()
         self.tasks = dict(tasks)
         self.batches: list[tuple[str, list[tuple[int, int]]]] = []

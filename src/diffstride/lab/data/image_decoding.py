@@ -1,5 +1,6 @@
 """One picture: from the bytes of a file to pixels, upright, opaque and of the right size."""
 
+import contextlib
 import io
 import threading
 from typing import Any
@@ -14,15 +15,13 @@ from diffstride.lab.data.labelled_files import DataError
 MOST_PIXELS = 180_000_000  # more than any camera has, and few enough to be decoded
 LONGEST_SIDE = 65_535  # the longest side that JPEG can hold
 ORIENTATION = 0x0112  # the entry of EXIF that says which way the camera was held
+BICUBIC = Image.Resampling.BICUBIC
 
 _LOCK = threading.Lock()
 
 
 def open_picture(name: str, data: bytes) -> Any:
-    """Return a picture, grey or coloured, upright, with white behind what is transparent.
-
-    A picture that can't be read, or is too large, is a DataError.
-    """
+    """Return a picture, grey or coloured, upright and on white, or raise a DataError."""
     try:
         # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
         # long. Here it reads the header only, whatever the size.
@@ -34,27 +33,19 @@ def open_picture(name: str, data: bytes) -> Any:
                 Image.MAX_IMAGE_PIXELS = usual
         width, height = picture.size
         if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
-            raise ValueError(
-                f"it has {height:,}×{width:,} pixels, and {LONGEST_SIDE:,} along a side and "
-                f"{MOST_PIXELS:,} in all are the most"
-            )
+            most = f"{LONGEST_SIDE:,} along a side and {MOST_PIXELS:,} in all are the most"
+            raise ValueError(f"it has {height:,}×{width:,} pixels, and {most}")
         if picture.mode == "F":
             raise ValueError("its pixels are fractions, of a range that it does not say")
-        if _is_turned(picture):
-            picture = ImageOps.exif_transpose(picture)
-        return _opaque(picture)
+        orientation = 1
+        with contextlib.suppress(Exception):  # EXIF may be damaged, and the pixels need not be
+            orientation = picture.getexif().get(ORIENTATION, 1)
+        return _opaque(picture if orientation == 1 else ImageOps.exif_transpose(picture))
     except Exception as error:
         unknown = isinstance(error, UnidentifiedImageError)  # it would say where in memory it is
         reason = "its format is not known" if unknown else error
         reason = reason if data else "there is no such file, or it is empty"
         raise DataError(f"{name} can't be read as an image ({reason})") from error
-
-
-def _is_turned(picture: Any) -> bool:
-    try:
-        return bool(picture.getexif().get(ORIENTATION, 1) != 1)
-    except Exception:  # damaged, which the pixels need not be
-        return False
 
 
 def _opaque(picture: Any) -> Any:
@@ -78,17 +69,13 @@ def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) 
     height, width = size
     scaled = covering(name, picture.size, size, margin)
     left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
-    return scale(picture, scaled).crop((left, top, left + width, top + height))
+    return picture.resize(scaled, BICUBIC).crop((left, top, left + width, top + height))
 
 
 def covering(
     name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
 ) -> tuple[int, int]:
-    """Return the width and height at which a picture covers ``margin`` times a height and width.
-
-    ``picture_size`` is its width and height now. A picture that is so long and narrow that it would
-    be too large then is a DataError.
-    """
+    """Return the width and height at which a picture covers ``margin`` times a height and width."""
     (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
     factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
     width = max(wanted_width, round(old_width * factor))
@@ -99,11 +86,6 @@ def covering(
             f"to cover {wanted_height:,}×{wanted_width:,}; {MOST_PIXELS:,} in all are the most"
         )
     return width, height
-
-
-def scale(picture: Any, size: tuple[int, int], box: tuple[float, ...] | None = None) -> Any:
-    """Return a picture, or a box of it, at another width and height."""
-    return picture.resize(size, Image.Resampling.BICUBIC, box=box)
 
 
 def to_pixels(picture: Any) -> Tensor:

@@ -3,14 +3,13 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.lab.data.image_decoding import covering, middle, open_picture, scale, to_pixels
+from diffstride.lab.data.image_decoding import BICUBIC, covering, middle, open_picture, to_pixels
 from diffstride.lab.data.labelled_files import IMAGE, DataError, FileSet, decode_all, unreadable
 from diffstride.lab.data.opening import open_files
 
@@ -40,8 +39,8 @@ class EncodedImages:
     """
 
     def __init__(self, files: FileSet, side: int) -> None:
-        self.files, self.labels = files, files.labels
-        self.side, self.size = side, (3, side, side)
+        self.files, self.labels, self.side, self.size = files, files.labels, side, (3, side, side)
+        self._threads = ThreadPoolExecutor(os.cpu_count())
 
     def __len__(self) -> int:
         return len(self.files)
@@ -50,23 +49,21 @@ class EncodedImages:
         """Decode images on all cores: the middle of each, or with a generator a random part."""
         if not len(chosen):  # a process may have no part in the last batch
             return torch.empty(0, *self.size, dtype=torch.uint8)
+        draws = None if generator is None else torch.rand(len(chosen), 10, 4, generator=generator)
         square = self.side, self.side
 
-        def decode(file: tuple[str, bytes], draws: Tensor | None) -> Tensor:
+        def decode(i: int, file: tuple[str, bytes]) -> Tensor:
             try:
                 picture = self.open(*file).convert("RGB")
             except DataError as error:
                 raise unreadable(error, IMAGE) from error
             if draws is None:
                 return to_pixels(middle(file[0], picture, square, MARGIN))
-            box = random_part(picture.width, picture.height, draws)
-            return to_pixels(scale(picture, square, box))
+            box = random_part(picture.width, picture.height, draws[i])
+            return to_pixels(picture.resize(square, BICUBIC, box=box))
 
-        all_draws: Any = [None] * len(chosen)
-        if generator is not None:
-            all_draws = torch.rand(len(chosen), 10, 4, generator=generator)
         files = self.files.read(chosen.tolist())
-        return torch.stack(list(self._threads.map(decode, files, all_draws)))
+        return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
 
     def open(self, name: str, data: bytes) -> Any:
         """Return a picture, or raise a DataError if it can't be read, or scaled to this size."""
@@ -76,16 +73,9 @@ class EncodedImages:
 
     def readable(self, skipped: list[str]) -> "EncodedImages":
         """Return the images that can be read; the names of others are added to ``skipped``."""
-
-        def check(name: str, data: bytes) -> None:  # returns no picture: many would be held at once
-            self.open(name, data)
-
-        kept = [i for i, *_ in decode_all(self.files, check, IMAGE, "checking", skipped)]
-        return EncodedImages(self.files.select(kept), self.side)
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(os.cpu_count())
+        # Only the size of each is kept: many pictures would be held at once.
+        sizes = decode_all(self.files, lambda *file: self.open(*file).size, IMAGE, skipped)
+        return EncodedImages(self.files.select([i for i, *_ in sizes]), self.side)
 
 
 ImageSplit: TypeAlias = DecodedImages | EncodedImages
@@ -120,18 +110,14 @@ class ImageDataset(NamedTuple):
 
 
 def load_digits(limit: int | None = None) -> ImageDataset:
-    """Return the 1797 digits of scikit-learn, which need no network, at 32×32 pixels.
-
-    A quarter of them, always the same, is for testing.
-    """
+    """Return the 1797 digits of scikit-learn at 32×32; a quarter, always the same, is for tests."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
-    images = F.interpolate(images, size=32, mode="bicubic")
+    small, labels = torch.tensor(digits.images, dtype=torch.float32), torch.tensor(digits.target)
+    images = F.interpolate(small.unsqueeze(1) / 16, size=32, mode="bicubic")
     pixels = (255 * images).round().clamp(0, 255).to(torch.uint8)
-    labels = torch.tensor(digits.target)
     train, test, train_labels, test_labels = train_test_split(
         pixels, labels, test_size=0.25, stratify=labels, random_state=0
     )
@@ -152,15 +138,11 @@ def load(
     """Open a training and a test set of images, and read them into memory unless ``encoded``.
 
     Args:
-        path, label, limit, classes: as in :func:`open_files`.
-        image_size: the side all images are brought to, without changing their proportions: the
-            shorter side is scaled to it and the middle is cut out.
+        path, label, limit, classes: as in :func:`open_files`, with its errors.
+        image_size: the side to which the shorter side of images is scaled, before the middle is cut
+            out; without it, images of different sizes are errors.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
         encoded: decode images when they are needed (:class:`EncodedImages`).
-
-    Raises:
-        DataError: for an image that can't be read (which one), sizes that differ, and what
-            :func:`open_files` raises it for.
     """
     *splits, names = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
     skipped: list[str] = []
@@ -185,8 +167,7 @@ def read_images(
 ) -> DecodedImages:
     """Decode images into memory; with ``side``, the middle of each at this size.
 
-    Images that can't be read are errors, or their names are added to ``skipped``. Images of
-    different sizes are errors; grey ones among coloured ones become coloured.
+    Images that can't be read are errors, or their names are added to ``skipped``.
     """
 
     def decode(name: str, data: bytes) -> Tensor:
@@ -194,14 +175,14 @@ def read_images(
         return to_pixels(picture if side is None else middle(name, picture, (side, side)))
 
     decoded = []
-    for i, name, pixels in decode_all(files, decode, IMAGE, "reading", skipped):
+    for i, name, pixels in decode_all(files, decode, IMAGE, skipped):
         decoded.append((i, name, pixels))
         _, first_name, first = decoded[0]
         if pixels.shape[1:] != first.shape[1:]:
             sizes = f"{first_name} is {_shape(first)} and {name} {_shape(pixels)}"
             raise DataError(f"images differ in size, {sizes}: scale them with --data.image_size")
     kept, _, images = zip(*decoded, strict=True)
-    channels = max(map(len, images))
+    channels = max(map(len, images))  # grey ones among coloured ones become coloured
     stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
     return DecodedImages(stacked, files.labels[list(kept)])
 

@@ -24,37 +24,23 @@ class DataError(ValueError):
 
 
 class Kind(NamedTuple):
-    """What the files of a dataset hold.
+    """What the files of a dataset hold."""
 
-    Not all formats of ``suffixes`` can be decoded here: if they were not listed, such files would
-    be left out and nobody would notice.
-    """
-
-    name: str
-    plural: str
-    feature: str  # the class of `datasets` that a column of such files has
+    name: str  # in capitals, the class of `datasets` that a column of such files has
     columns: tuple[str, ...]  # usual names of that column, for tables that do not say what it holds
     suffixes: list[str]  # how the names of such files end, the usual ones first
 
 
-AUDIO = Kind(
-    "audio",
-    "recordings",
-    "Audio",
-    ("audio", "file", "wav"),
-    """.wav .flac .ogg .mp3 .aiff .aac .aif .aifc .amr .au .caf .m4a .oga .opus .rf64 .w64 .wave
-    .wma""".split(),
-)
-IMAGE = Kind(
-    "image",
-    "images",
-    "Image",
-    ("image", "img", "png", "jpg"),
-    """.png .jpg .jpeg .webp .tiff .apng .arw .avif .avifs .blp .bmp .bw .cr2 .cr3 .cur .dcx .dds
-    .dib .dng .eps .fit .fits .flc .fli .ftc .ftu .gbr .gif .heic .heif .icb .icns .ico .im .j2c
-    .j2k .jfif .jp2 .jpc .jpe .jpf .jpx .jxl .mpo .msp .nef .orf .pbm .pcd .pcx .pfm .pgm .pnm .ppm
-    .ps .psd .pxr .qoi .ras .rgb .rgba .rw2 .sgi .svg .tga .tif .vda .vst .wmf .xbm .xpm""".split(),
-)
+# Also formats that can't be decoded here: such files would be left out and nobody would notice.
+SOUNDS = """.wav .flac .ogg .mp3 .aiff .aac .aif .aifc .amr .au .caf .m4a .oga .opus .rf64 .w64
+    .wave .wma""".split()
+PICTURES = """.png .jpg .jpeg .webp .tiff .apng .arw .avif .avifs .blp .bmp .bw .cr2 .cr3 .cur .dcx
+    .dds .dib .dng .eps .fit .fits .flc .fli .ftc .ftu .gbr .gif .heic .heif .icb .icns .ico .im
+    .j2c .j2k .jfif .jp2 .jpc .jpe .jpf .jpx .jxl .mpo .msp .nef .orf .pbm .pcd .pcx .pfm .pgm .pnm
+    .ppm .ps .psd .pxr .qoi .ras .rgb .rgba .rw2 .sgi .svg .tga .tif .vda .vst .wmf .xbm
+    .xpm""".split()
+AUDIO = Kind("audio", ("audio", "file", "wav"), SOUNDS)
+IMAGE = Kind("image", ("image", "img", "png", "jpg"), PICTURES)
 
 
 @dataclass(frozen=True)
@@ -172,11 +158,7 @@ def walk(folder: Path) -> dict[Path, str]:
 
 
 def decode_all(
-    files: FileSet,
-    decode: Callable[[str, bytes], Decoded],
-    kind: Kind,
-    doing: str,
-    skipped: list[str] | None,
+    files: FileSet, decode: Callable[[str, bytes], Decoded], kind: Kind, skipped: list[str] | None
 ) -> Iterator[tuple[int, str, Decoded]]:
     """Yield the number, name and decoded content of each file in order, and show a progress bar.
 
@@ -190,7 +172,7 @@ def decode_all(
         except DataError as error:
             return error
 
-    done, text = 0, f"{doing} the {files.split} set"
+    done, text = 0, f"reading the {files.split} set"
     with (
         tqdm(None, text, len(files), leave=False, delay=2, disable=None) as bar,
         ThreadPoolExecutor(os.cpu_count()) as threads,
@@ -213,7 +195,7 @@ def decode_all(
 
 def unreadable(error: DataError, kind: Kind) -> DataError:
     """Return an error that also says what to do about a file that can't be read."""
-    advice = f"remove it, or leave out such {kind.plural} with --data.skip_corrupt"
+    advice = f"remove it, or leave out such {kind.name} files with --data.skip_corrupt"
     return DataError(f"{error}: {advice}")
 
 

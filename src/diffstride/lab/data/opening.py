@@ -22,12 +22,10 @@ def open_files(
     """Return the files of a training and a test set, and the names of their classes.
 
     Args:
-        path: a folder of parquet files, a folder with ``train`` and ``test`` folders of files by
-            class, a published dataset, or the name of a dataset on the Hugging Face hub. A dataset
-            that has no test but a validation set is tested on that.
+        path: a folder of parquet files, a folder with ``train`` and ``test`` (or ``validation``)
+            folders of files by class, a published dataset, or the name of one on the hub.
         kind: what the files hold.
-        layout: how the dataset was published: a name in ``LAYOUTS``, ``"auto"`` to recognise it, or
-            ``"files"`` for any other dataset.
+        layout: a name in ``LAYOUTS``, ``"auto"`` to recognise it, or ``"files"`` for any other.
         label: the column of labels; without it, the one that holds classes, or is called so.
         limit: how many files for training to take at most, always the same ones.
         classes: their names, where the data have only numbers: those of a run that was trained.
@@ -72,8 +70,7 @@ def open_files(
 def _read_class_folders(folder: Path, files: Mapping[Path, str], kind: Kind) -> FileDataset:
     """Return the training and the test set of a folder, of which :func:`walk` gave the files.
 
-    A file is of the class whose folder it is in, however deep; files of another kind are passed
-    over. The classes are those of both sets.
+    A file is of the class whose folder it is in, however deep; those of other kinds are left out.
     """
     test = next((name for name in TEST_SPLITS if (folder / name).is_dir()), "")
     trained = {path.name for path in (folder / "train").glob("[!.]*") if path.is_dir()}

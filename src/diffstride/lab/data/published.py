@@ -179,9 +179,7 @@ def recognise(folder: Path) -> str | None:
 def read_published(name: str, folder: Path, label: str | None = None) -> FileDataset:
     """Return the files of a dataset in the layout of this name, by the usual or another label.
 
-    Raises:
-        DataError: with the path and what was expected there, for a missing list or recording, a
-            list that can't be read, an unknown class, a recording listed twice, or an empty set.
+    A DataError names the path of what is missing or wrong, and what was expected there.
     """
     layout = LAYOUTS[name]
     if label is not None and layout.labels == ("",):

@@ -49,9 +49,8 @@ class Recordings:
 def load(files: FileSet, cache: str | Path, path: str, *, skip_corrupt: bool = False) -> Recordings:
     """Decode all files of the dataset at ``path``, or find them decoded in the folder ``cache``.
 
-    The cache has two files for each set: samples, and an index that says what they are of. They are
-    made again when the files change. Files that can't be read are errors, or are left out and named
-    if ``skip_corrupt``.
+    The cache has two files for each set, made again when its files change: samples, and an index of
+    them. Files that can't be read are errors, or are left out and named if ``skip_corrupt``.
     """
     # Taken before anything is decoded: what changes meanwhile is decoded again the next time.
     fingerprint = files.fingerprint
@@ -99,7 +98,7 @@ def _decode(
     """Decode all files into the samples of a cache, and return its index."""
     lengths, kept = [0], []
     skipped: list[str] = []
-    waves = decode_all(files, to_samples, AUDIO, "decoding", skipped if skip_corrupt else None)
+    waves = decode_all(files, to_samples, AUDIO, skipped if skip_corrupt else None)
     with replacing(index) as index_part:
         with replacing(samples) as samples_part:
             with samples_part.open("wb") as file:

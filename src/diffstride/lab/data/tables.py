@@ -34,10 +34,15 @@ def read_table(
     column, target = _columns(train.features, kind, label)
     # A split whose labels are kept secret, as that of ImageNet, is there to be passed over.
     test = next((split for split in tests if set(split[target][:]) != {-1}), tests[0])
-    names = getattr(train.features[target], "names", None)
     listed = Path(path).expanduser() / "classes.json"
+    names = getattr(train.features[target], "names", None)
     if names is None and listed.is_file():
-        names = _listed_classes(listed)
+        try:
+            names = json.loads(listed.read_text())
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{listed} can't be read: {error}") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError(f"{listed} must be a list of the names of classes, in their order")
     if names is None:
         names = _classes_of_labels(train[target][:], path, known_classes)
     classes = tuple(map(str, names))
@@ -51,16 +56,16 @@ def read_table(
         values = dataset[target][:]
         if not values:
             raise DataError(f"there is nothing to read in the {split} set")
-        dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
+        feature = getattr(datasets, kind.name.capitalize())
+        dataset = dataset.cast_column(column, feature(decode=False))
         numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers.get(value, -1) if isinstance(value, str) else value for value in values]
         for row, number in enumerate(labels):
             if type(number) is not int or not 0 <= number < len(classes):
                 ((name, _),) = TableFiles(split, torch.empty(0), dataset, column).read([row])
-                raise DataError(
-                    f"{name}: labels must be from 0 to {len(classes) - 1}, or names of classes, "
-                    f"got {values[row]!r} in column {target}"
-                )
+                wanted = f"from 0 to {len(classes) - 1}, or names of classes"
+                wrong = f"{values[row]!r} in column {target}"
+                raise DataError(f"{name}: labels must be {wanted}, got {wrong}")
         return TableFiles(split, torch.tensor(labels, dtype=torch.long), dataset, column)
 
     return FileDataset(labelled("train", train), labelled("test", test), classes)
@@ -72,10 +77,8 @@ def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
     splits = {name: [file for file in files if file.name.startswith(name)] for name in names}
     data_files = {name: list(map(str, chosen)) for name, chosen in splits.items() if chosen}
     if "train" not in data_files or len(data_files) < 2:
-        raise DataError(
-            f"{path} must have parquet files whose names begin with train and with test "
-            f"or validation, got {', '.join(file.name for file in files)}"
-        )
+        wanted = "parquet files whose names begin with train and with test or validation"
+        raise DataError(f"{path} must have {wanted}, got {', '.join(f.name for f in files)}")
     for name, chosen in splits.items():
         folders = sorted({str(file.parent) for file in chosen})
         if len(folders) > 1:  # as in a repository of several datasets, or of several labellings
@@ -90,10 +93,9 @@ def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
             if isinstance(feature, datasets.ClassLabel):
                 other, listed = first.setdefault(column, (file, feature.names))
                 if listed != feature.names:
-                    raise DataError(
-                        f"{other} and {file} must have the same classes in the same order in "
-                        f"column {column}, got {listed} and {feature.names}"
-                    )
+                    wanted = f"the same classes in the same order in column {column}"
+                    wrong = f"{listed} and {feature.names}"
+                    raise DataError(f"{other} and {file} must have {wanted}, got {wrong}")
     return loaded
 
 
@@ -105,40 +107,27 @@ def _load(subject: str, *arguments: str, **options: Any) -> Mapping[str, Any]:
     except Exception as error:
         # What went wrong is the first of a chain of errors that says little at its end.
         first: BaseException = error
-        while first.__cause__ or first.__context__:
-            first = first.__cause__ or first.__context__ or first
+        while before := first.__cause__ or first.__context__:
+            first = before
         raise DataError(f"{subject} can't be read: {first}") from error
 
 
 def _columns(features: Mapping[str, Any], kind: Kind, label: str | None) -> tuple[str, str]:
     """Return the names of the column of files and of the column of labels."""
 
-    def candidates(feature: Any, usual: Sequence[str]) -> list[str]:
-        typed = [name for name, column in features.items() if isinstance(column, feature)]
+    def candidates(wanted: type, usual: Sequence[str]) -> list[str]:
+        typed = [name for name, column in features.items() if isinstance(column, wanted)]
         return typed + [name for name in usual if name in features]
 
-    files = candidates(getattr(datasets, kind.feature), kind.columns)
+    files = candidates(getattr(datasets, kind.name.capitalize()), kind.columns)
     labels = candidates(datasets.ClassLabel, LABEL_COLUMNS)
     if label is not None:
         labels = [label] if label in features else []
     if not files or not labels:
-        wanted = label or f"one of labels ({', '.join(LABEL_COLUMNS)})"
-        raise DataError(
-            f"the data must have a column of {kind.name} files ({', '.join(kind.columns)}) and "
-            f"{wanted}, got {', '.join(features)}"
-        )
+        wanted = f"a column of {kind.name} files ({', '.join(kind.columns)}) and "
+        wanted += label or f"one of labels ({', '.join(LABEL_COLUMNS)})"
+        raise DataError(f"the data must have {wanted}, got {', '.join(features)}")
     return files[0], labels[0]
-
-
-def _listed_classes(listed: Path) -> list[str]:
-    """Return the names of classes in a JSON file."""
-    try:
-        names = json.loads(listed.read_text())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{listed} can't be read: {error}") from error
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError(f"{listed} must be a list of the names of classes, in their order")
-    return names
 
 
 def _classes_of_labels(
@@ -149,8 +138,7 @@ def _classes_of_labels(
     if words or known_classes:
         return sorted(words) or known_classes or ()
     numbers = [label for label in labels if isinstance(label, int)]
-    largest = max(numbers, default=-1)
-    most = max(MOST_CLASSES, 10 * len(numbers))
+    largest, most = max(numbers, default=-1), max(MOST_CLASSES, 10 * len(numbers))
     if largest >= most:
         raise DataError(
             f"{path}, row {numbers.index(largest)} of the train set: label {largest:,} would make "
