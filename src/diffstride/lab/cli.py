@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"diffstride: no command {words[0]!r}: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return COMMANDS[words[0]](words[1:])
+        return COMMANDS[words[0]](words[1:]) or 0
     except KeyboardInterrupt:
         return interruption.say(words)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -125,16 +125,15 @@ def train(words: list[str]) -> int:
     return 0
 
 
-def resume(words: list[str]) -> int:
+def resume(words: list[str]) -> None:
     args = parse("resume", "Continue a run.", words, RUN)
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
     runner.resume(args.run, _conclude)
-    return 0
 
 
-def evaluate(words: list[str]) -> int:
+def evaluate(words: list[str]) -> None:
     data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
     description = "Loss and accuracy of a run's network on test data."
     args = parse("evaluate", description, words, RUN | data | BEST)
@@ -142,18 +141,16 @@ def evaluate(words: list[str]) -> int:
 
     for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
         print(f"{name.replace('_', ' ')}  {value:.4f}")
-    return 0
 
 
-def strides(words: list[str]) -> int:
+def strides(words: list[str]) -> None:
     args = parse("strides", "What a run learned.", words, RUN | BEST)
     from diffstride.lab.training import trained_run
 
     print(trained_run.learned_strides(args.run, args.best))
-    return 0
 
 
-def table(words: list[str]) -> int:
+def table(words: list[str]) -> None:
     text = "the folders of the runs; or of a sweep, in which table.csv, .md and .tex are written"
     folders: Arguments = {"run": dict(nargs="+", help=text)}
     args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
@@ -165,7 +162,6 @@ def table(words: list[str]) -> int:
         print(write_tables(path))
     if runs := [path for path in args.run if path not in sweeps]:
         print(compare(runs))
-    return 0
 
 
 def sweep(words: list[str]) -> int:
@@ -217,7 +213,7 @@ def sweep(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def report(words: list[str]) -> int:
+def report(words: list[str]) -> None:
     text = "report.html in the first folder unless given"
     arguments: Arguments = {
         "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
@@ -228,10 +224,9 @@ def report(words: list[str]) -> int:
     from diffstride.lab.reports import page
 
     print(f"wrote {page.write(args.folder, args.path)}")
-    return 0
 
 
-def export(words: list[str]) -> int:
+def export(words: list[str]) -> None:
     text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
     text += "suffix; RUN/model.onnx unless given"
     path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
@@ -240,13 +235,12 @@ def export(words: list[str]) -> int:
     from diffstride.lab.inference import trained_model as commands
 
     print("\n".join(commands.export_run(args.run, args.path, args.best)))
-    return 0
 
 
 def predict(words: list[str]) -> int:
     resize = "scale images of another size, and take their middle"
     arguments: Arguments = {
-        "model": dict(help="a run's folder, or a file or folder that `diffstride export` wrote"),
+        "path": dict(metavar="model", help="a run, or a file or folder that `export` wrote"),
         "files": dict(nargs="+", help="images or audio files"),
         "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
         "--resize": dict(action="store_true", help=resize),
@@ -255,9 +249,7 @@ def predict(words: list[str]) -> int:
     args = parse("predict", "Classify images or recordings.", words, arguments)
     from diffstride.lab.inference import predict as commands
 
-    predictions, errors = commands.predict_files(
-        args.model, args.files, top=args.top, resize=args.resize, best=args.best
-    )
+    predictions, errors = commands.predict_files(**vars(args))
     if predictions:
         print(commands.table(predictions))
     for error in errors:
@@ -275,7 +267,7 @@ def _conclude(folder: Path) -> None:
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
+COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     function.__name__: function
     for function in (train, resume, evaluate, strides, table, sweep, report, export, predict)
 }

@@ -5,7 +5,7 @@ Batches depend on seed and epoch alone, so a run that is continued sees what it 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.lab.data.images import DecodedImages, EncodedImages, ImageSplit
+from diffstride.lab.data.images import DecodedImages, ImageSplit
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 
@@ -96,28 +96,21 @@ class ImageBatches(Loader):
             order = torch.randperm(len(self.split), generator=self.generator(0, 0))
         rank, processes = self.place()
         batches = [b[rank::processes] for b in torch.split(order, self.batch_size)[: len(self)]]
-        for step, pixels in enumerate(self._pixels(batches, rank)):
-            images = (pixels.float() / 255 - self.mean) / self.std
-            if self.augmentation is not None:
-                images = self.augmentation(images, self.generator(step + 1, 2 * rank))
-            yield images, self.split.labels[batches[step]]
 
-    def _pixels(self, batches: list[Tensor], rank: int) -> Iterator[Tensor]:
         def take(step: int) -> Tensor:
             generator = self.generator(step + 1, 2 * rank + 1) if self.shuffle else None
             return self.split.take(batches[step], generator)
 
-        if not isinstance(self.split, EncodedImages):
-            yield from map(take, range(len(batches)))
-            return
         # Decoding takes as long as a step on a fast device: be two batches ahead.
         with ThreadPoolExecutor(1) as thread:
-            coming: deque[Future[Tensor]] = deque()
-            for step in range(len(batches)):
-                coming.append(thread.submit(take, step))
-                if len(coming) > 2:
-                    yield coming.popleft().result()
-            yield from (batch.result() for batch in coming)
+            coming = deque(thread.submit(take, step) for step in range(len(batches))[:2])
+            for step, batch in enumerate(batches):
+                if step + 2 < len(batches):
+                    coming.append(thread.submit(take, step + 2))
+                images = (coming.popleft().result().float() / 255 - self.mean) / self.std
+                if self.augmentation is not None:
+                    images = self.augmentation(images, self.generator(step + 1, 2 * rank))
+                yield images, self.split.labels[batch]
 
 
 def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:

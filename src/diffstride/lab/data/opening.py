@@ -56,10 +56,8 @@ def open_files(
     # With classes, these data are for a run that was trained on others.
     if never and classes is None:
         names = ", ".join(dataset.classes[i] for i in never[:20]) + (", ..." if never[20:] else "")
-        raise DataError(
-            f"{path}: the test set has classes that the training set has no example of: {names}: "
-            f"add examples of them to the training set, or remove them from the test set"
-        )
+        wrong = f"the test set has classes that the training set has no example of: {names}"
+        raise DataError(f"{path}: {wrong}: add examples to the training set, or remove the classes")
     if limit is None or limit >= len(dataset.train):
         return dataset
     # From all over the set: it may be sorted by class.
@@ -76,10 +74,9 @@ def _read_class_folders(folder: Path, files: Mapping[Path, str], kind: Kind) -> 
     trained = {path.name for path in (folder / "train").glob("[!.]*") if path.is_dir()}
     trained.discard("__MACOSX")
     if len(trained) < 2 or not test:
-        raise DataError(
-            f"{folder} has neither parquet files nor the folders train and test, with a folder of "
-            f"{kind.name} files for each of two classes or more"
-        )
+        wanted = f"with a folder of {kind.name} files for each of two classes or more"
+        neither = "has neither parquet files nor the folders train and test"
+        raise DataError(f"{folder} {neither}, {wanted}")
     first_uses: dict[str, tuple[Path, str, str]] = {}
     examples: dict[str, list[tuple[Path, str]]] = {"train": [], test: []}
     for path, real_path in files.items():

@@ -15,7 +15,7 @@ SCENES = tuple(
     "street_traffic tram".split()
 )
 SCENE_COLUMNS = ("filename", "scene_label", "identifier", "source_label")
-BIRD_COLUMNS = ("itemid", "datasetid", "hasbird")
+BIRD_COLUMNS, BIRD_EXAMPLE = ("itemid", "datasetid", "hasbird"), "ff1010bird_metadata_2018.csv"
 FAMILIES = "bass brass flute guitar keyboard mallet organ reed string synth_lead vocal".split()
 NOTE_LABELS = {"instrument_family": FAMILIES, "pitch": [str(pitch) for pitch in range(128)]}
 
@@ -62,10 +62,8 @@ def _birds(folder: Path, label: str) -> FileDataset:
     tables = _bird_tables(folder)
     if not tables:
         others = ", ".join(sorted(path.name for path in folder.glob("*.csv"))) or "none"
-        raise DataError(
-            f"{folder} must have a CSV file with the header {','.join(BIRD_COLUMNS)}, such as "
-            f"ff1010bird_metadata_2018.csv; CSV files there: {others}"
-        )
+        wanted = f"a CSV file, such as {BIRD_EXAMPLE}, with the header {','.join(BIRD_COLUMNS)}"
+        raise DataError(f"{folder} must have {wanted}; CSV files there: {others}")
     # One walk for tens of thousands of items; sets are often linked in from another disk.
     recordings: defaultdict[str, list[Path]] = defaultdict(list)
     for path in walk(folder):
@@ -118,9 +116,8 @@ def _nsynth(folder: Path, label: str) -> FileDataset:
         for name, note in notes.items():
             number = note.get(label) if isinstance(note, dict) else None
             if type(number) is not int or not 0 <= number < len(classes):
-                raise DataError(
-                    f"{path}, {name}: {label} must be from 0 to {len(classes) - 1}, got {number!r}"
-                )
+                wanted = f"{label} must be from 0 to {len(classes) - 1}"
+                raise DataError(f"{path}, {name}: {wanted}, got {number!r}")
             examples.append((path.parent / "audio" / f"{name}.wav", number))
         return path, examples
 
@@ -205,10 +202,8 @@ def _dataset(train: Listed, test: Listed, classes: Sequence[str]) -> FileDataset
 
 def _require_recordings(source: object, examples: Examples) -> None:
     if missing := [path for path, _ in examples if not path.is_file()]:
-        raise DataError(
-            f"{missing[0]} is listed in {source} but not there; {len(missing)} of {len(examples)} "
-            f"recordings are missing: unpack all of the dataset"
-        )
+        wrong = f"{len(missing)} of {len(examples)} recordings are missing: unpack all of them"
+        raise DataError(f"{missing[0]} is listed in {source} but not there; {wrong}")
 
 
 def _rows(

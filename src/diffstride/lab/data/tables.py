@@ -140,9 +140,7 @@ def _classes_of_labels(
     numbers = [label for label in labels if isinstance(label, int)]
     largest, most = max(numbers, default=-1), max(MOST_CLASSES, 10 * len(numbers))
     if largest >= most:
-        raise DataError(
-            f"{path}, row {numbers.index(largest)} of the train set: label {largest:,} would make "
-            f"{largest + 1:,} classes of {len(numbers):,} examples, and {most:,} is the most: "
-            f"count labels from 0, or give names"
-        )
+        where = f"row {numbers.index(largest)} of the train set: label {largest:,}"
+        wrong = f"{largest + 1:,} classes of {len(numbers):,} examples, and {most:,} is the most"
+        raise DataError(f"{path}, {where} would make {wrong}: count labels from 0, or give names")
     return range(largest + 1)

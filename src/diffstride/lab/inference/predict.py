@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from diffstride.lab.data.audio_decoding import to_samples
+from diffstride.lab.data import images, recordings
 from diffstride.lab.data.batches import AudioEvaluation, ImageBatches
-from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.data.labelled_files import DataError
-from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.inference.trained_model import TrainedModel, open_model
 from diffstride.text import aligned
@@ -71,12 +69,14 @@ def predict_files(
             data = _content(Path(file))
             if of_images:
                 return model.preparation.pixels(str(file), data, resize)
-            return to_samples(str(file), data)
+            return recordings.to_samples(str(file), data)
         except DataError as error:
             return error
 
     # As many at once as fit whatever their size; of recordings, which may be long, a few.
-    at_once = _batch_size(model) if of_images else 32
+    *_, height, width = model.preparation.size
+    batch_size = max(1, min(256, 2**20 // (height * width)))
+    at_once = batch_size if of_images else 32
     scores_of = _scores_of_images if of_images else _scores_of_recordings
     predictions, errors, tasks = [], [], model.preparation.classes
     with (
@@ -86,16 +86,17 @@ def predict_files(
     ):
         for start in range(0, len(files), at_once):
             names = [str(file) for file in files[start : start + at_once]]
-            contents = dict(enumerate(threads.map(read, names)))
-            errors += [str(data) for data in contents.values() if isinstance(data, DataError)]
-            readable = {i: x for i, x in contents.items() if not isinstance(x, DataError)}
-            scores = scores_of(list(readable.values()), model) if readable else []
-            for row, i in enumerate(readable):
+            contents = list(zip(names, threads.map(read, names), strict=True))
+            errors += [str(data) for _, data in contents if isinstance(data, DataError)]
+            readable = [(name, data) for name, data in contents if not isinstance(data, DataError)]
+            inputs = [data for _, data in readable]
+            scores = scores_of(inputs, model, batch_size) if readable else []
+            for i, (name, _) in enumerate(readable):
                 for (task, classes), y in zip(tasks.items(), scores, strict=True):
-                    values, places = y[row].double().softmax(0).topk(min(top, len(classes)))
+                    values, places = y[i].double().softmax(0).topk(min(top, len(classes)))
                     ranked = zip(places.tolist(), values.tolist(), strict=True)
                     named = [(classes[place], value) for place, value in ranked]
-                    predictions.append(Prediction(names[i], task, named))
+                    predictions.append(Prediction(name, task, named))
             bar.update(len(names))
     return Predictions(predictions, errors)
 
@@ -129,29 +130,23 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-def _scores_of_images(pixels: list[Tensor], model: TrainedModel) -> list[Tensor]:
-    split = DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
+def _scores_of_images(pixels: list[Tensor], model: TrainedModel, size: int) -> list[Tensor]:
+    split = images.DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
     mean, std = map(torch.tensor, (model.preparation.mean, model.preparation.std))
-    ((batch, _),) = ImageBatches(split, len(pixels), mean=mean, std=std)
+    ((batch, _),) = ImageBatches(split, size, mean=mean, std=std)
     return model.scores(batch)
 
 
-def _scores_of_recordings(waves: list[Any], model: TrainedModel) -> list[Tensor]:
+def _scores_of_recordings(waves: list[Any], model: TrainedModel, size: int) -> list[Tensor]:
     """Return the mean score of the windows of each recording."""
     starts = np.cumsum([0, *map(len, waves)])
-    split = Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
+    split = recordings.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
     frontend = LogMel(model.preparation.mean[0], model.preparation.std[0])
     classes = model.preparation.classes.values()
     sums = [torch.zeros(len(waves), len(names), dtype=torch.float64) for names in classes]
-    for batch in AudioEvaluation({"": split}, _batch_size(model)):
+    for batch in AudioEvaluation({"": split}, size):
         windows, recording = batch[""]
         for total, scores in zip(sums, model.scores(frontend(windows)), strict=True):
             total.index_add_(0, recording, scores.double())
-    windows_of = torch.from_numpy(np.ceil(np.diff(starts) / WINDOW_LENGTH))
+    windows_of = torch.from_numpy(np.ceil(np.diff(starts) / recordings.WINDOW_LENGTH))
     return [total / windows_of[:, None] for total in sums]
-
-
-def _batch_size(model: TrainedModel) -> int:
-    """Return how many inputs to score at once: fewer, if they are large."""
-    _, height, width = model.preparation.size
-    return max(1, min(256, 2**20 // (height * width)))

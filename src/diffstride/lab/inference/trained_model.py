@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diffstride import models
 from diffstride.analysis.stride_table import stride_table
-from diffstride.lab.data import image_decoding, images, spectrogram
+from diffstride.lab.data import images, spectrogram
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH
 from diffstride.lab.runs.config import DataConfig
@@ -36,36 +36,20 @@ class Preparation(NamedTuple):
         None  # how much of the size a picture is scaled to cover; None: not scaled
     )
 
-    def check(self) -> None:
-        """Raise a ValueError for values that no input can be made with."""
-        channels, height, width = self.size
-        numbers, most = (1, channels), image_decoding.MOST_PIXELS
-        usable = {
-            "kind": self.kind in ("images", "audio"),
-            "size": channels in (1, 3) and min(height, width) > 0 and height * width <= most,
-            "mean": len(self.mean) in numbers and all(map(math.isfinite, self.mean)),
-            "std": len(self.std) in numbers and all(0 < value < math.inf for value in self.std),
-            "margin": self.margin is None or 1 <= self.margin <= 10,
-        }
-        for name, right in usable.items():
-            if not right:
-                raise ValueError(f"{name} {getattr(self, name)!r}")
-
     def pixels(self, name: str, data: bytes, resize: bool) -> Tensor:
         """Return the image in a file as bytes (channels, height, width), or raise a DataError."""
         channels, height, width = self.size
-        picture = image_decoding.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+        picture = images.open_picture(name, data).convert("L" if channels == 1 else "RGB")
         margin = self.margin
         if margin is None and picture.size != (width, height):
             if not resize:
-                raise DataError(
-                    f"{name} is {picture.height}×{picture.width}, and the network was trained on "
-                    f"{height}×{width}: --resize scales it, and takes its middle"
-                )
+                wrong = f"is {picture.height}×{picture.width}, and the network was trained on "
+                advice = "--resize scales it, and takes its middle"
+                raise DataError(f"{name} {wrong}{height}×{width}: {advice}")
             margin = 1.0
         if margin is not None:
-            picture = image_decoding.middle(name, picture, (height, width), margin)
-        return image_decoding.to_pixels(picture)
+            picture = images.middle(name, picture, (height, width), margin)
+        return images.to_pixels(picture)
 
 
 class TrainedModel(NamedTuple):
@@ -162,21 +146,25 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
         classes, described = metadata["classes"], metadata["preprocessing"]
         tasks = classes if isinstance(classes, Mapping) else {"": classes}
         channels, height, width = map(int, described["size"])
-        preparation = Preparation(
-            described["kind"],
-            {task: tuple(map(str, names)) for task, names in tasks.items()},
-            (channels, height, width),
-            tuple(map(float, described["mean"])),
-            tuple(map(float, described["std"])),
-            float(described["resize"]["margin"]) if described.get("resize") else None,
-        )
-        preparation.check()
+        mean, std = (tuple(map(float, described[name])) for name in ("mean", "std"))
+        margin = float(described["resize"]["margin"]) if described.get("resize") else None
+        usable = {
+            "kind": described["kind"] in ("images", "audio"),
+            "size": channels in (1, 3) and height > 0 and 0 < height * width <= images.MOST_PIXELS,
+            "mean": len(mean) in (1, channels) and all(map(math.isfinite, mean)),
+            "std": len(std) in (1, channels) and all(0 < value < math.inf for value in std),
+            "resize": margin is None or 1 <= margin <= 10,
+        }
+        for name, right in usable.items():
+            if not right:
+                raise ValueError(f"{name} {described[name]!r}")
+        names = {task: tuple(map(str, labels)) for task, labels in tasks.items()}
+        size = (channels, height, width)
+        preparation = Preparation(described["kind"], names, size, mean, std, margin)
         made_with = described["spectrogram"] if preparation.kind == "audio" else constants()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(
-            f"{where} does not say its classes and how files are prepared for it ({error}): use "
-            f"what `diffstride export` wrote"
-        ) from error
+        wrong = f"does not say its classes and how files are prepared for it ({error})"
+        raise ValueError(f"{where} {wrong}: use what `diffstride export` wrote") from error
     if made_with != constants():
         wrong = f"spectrograms with {made_with}, and those made here have {constants()}"
         raise ValueError(f"{where} was trained on {wrong}")

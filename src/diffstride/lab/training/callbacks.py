@@ -186,13 +186,12 @@ class Progress(Callback):
         state = {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
         self.bar.update(self.bar.task_ids[0], **state, text=text)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
 
-    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        self.on_train_end(trainer, pl_module)
+    on_exception = on_train_end
 
 
 def is_finite(module: nn.Module) -> bool:

@@ -144,10 +144,9 @@ def check_place(config: Config, name: str, words: Sequence[str]) -> None:
     anchored = place.is_absolute() or PureWindowsPath(config.out).anchor
     elsewhere = anchored or ".." in place.parts or config.out.startswith("~")
     if elsewhere and _only_in_file("--out", name, words):
-        raise ValueError(
-            f"{name} would write its run into {config.out!r}, outside of this folder: if you want "
-            f"that, say so with --out {config.out}; --out runs is the usual place"
-        )
+        wrong = f"would write its run into {config.out!r}, outside of this folder"
+        advice = f"if you want that, say so with --out {config.out}; --out runs is the usual place"
+        raise ValueError(f"{name} {wrong}: {advice}")
 
 
 def rate_of_earlier_version(config: Config, name: str, words: Sequence[str]) -> str | None:
@@ -159,11 +158,9 @@ def rate_of_earlier_version(config: Config, name: str, words: Sequence[str]) -> 
     rate = config.optim.stride_lr
     if rate is None or rate < 10 or not _only_in_file("--optim.stride_lr", name, words):
         return None
-    return (
-        f"{name}: stride_lr {rate:g} is taken for the learning rate of strides. In files of "
-        f"earlier versions it was a multiple of lr: if this is one, {rate * config.optim.lr:g} is "
-        f"the same"
-    )
+    now = f"{name}: stride_lr {rate:g} is taken for the learning rate of strides"
+    then = "In files of earlier versions it was a multiple of lr"
+    return f"{now}. {then}: if this is one, {rate * config.optim.lr:g} is the same"
 
 
 def _only_in_file(option: str, name: str, words: Sequence[str]) -> bool:

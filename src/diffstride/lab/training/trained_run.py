@@ -57,10 +57,9 @@ def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | tuple[None, Non
         except RunError as error:
             print(f"{error}: trying the one before", file=sys.stderr, flush=True)
     if files:
-        raise RunError(
-            f"{run.folder}: none of its {len(files)} checkpoints can be read, and nothing was "
-            f"changed: put back a copy of one, or train the run anew under another --name"
-        )
+        wrong = f"none of its {len(files)} checkpoints can be read, and nothing was changed"
+        advice = "put back a copy of one, or train the run anew under another --name"
+        raise RunError(f"{run.folder}: {wrong}: {advice}")
     return None, None
 
 
