@@ -189,11 +189,11 @@ class AudioClassifier(Classifier):
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
         # Sums over the windows of each recording; the last column counts them.
-        shapes = {
-            task: (len(labels), self.classes[task] + 1) for task, labels in self.labels.items()
-        }
         options: Any = dict(dtype=wide(self.device), device=self.device)
-        self.scores = {task: torch.zeros(shape, **options) for task, shape in shapes.items()}
+        self.scores = {
+            task: torch.zeros(len(labels), self.classes[task] + 1, **options)
+            for task, labels in self.labels.items()
+        }
 
     def validation_step(self, batch: AudioBatch, step: int) -> None:
         for task, (waves, recordings) in batch.items():

@@ -128,7 +128,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
-        enable_progress_bar=False,  # there is our own
+        enable_progress_bar=False,  # callbacks.Progress shows one
         enable_model_summary=False,
         num_sanity_val_steps=0,
         deterministic=True,
