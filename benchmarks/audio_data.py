@@ -17,10 +17,10 @@ import torch
 
 from benchmarks import harness
 from diffstride import models
-from diffstride.lab.data.audio_batches import AudioBatches
+from diffstride.lab.data.batches import AudioBatches
 from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
-from diffstride.lab.training.audio_classifier import AudioClassifier
+from diffstride.lab.training.classifier import AudioClassifier
 from diffstride.lab.training.recipes import RECIPES
 
 TASKS = {"scenes": 10, "birds": 2, "instruments": 11, "pitch": 128, "commands": 35}

@@ -32,11 +32,10 @@ MAY_IMPORT = {
     "lab.inference": {"lab.runs", "lab.data", "lab.training", *LIBRARY},
     "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
     "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
-    "lab.extras": set(),
     "lab.interruption": set(),
     "lab.cli": {
         f"lab.{name}"
-        for name in ("runs", "training", "inference", "sweeps", "reports", "extras", "interruption")
+        for name in ("runs", "training", "inference", "sweeps", "reports", "interruption")
     },
     "lab.__init__": set(),
     "__main__": {"lab.cli", "lab.interruption"},

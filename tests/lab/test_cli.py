@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from diffstride.lab.cli import main
-from diffstride.lab.extras import EXTRAS
+from diffstride.lab.cli import EXTRAS, main
 from diffstride.lab.runs.config import Config
 
 pytestmark = pytest.mark.slow

@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import diffstride
-from diffstride.lab import extras, interruption
+from diffstride.lab import interruption
 from diffstride.text import aligned
 
-Arguments = dict[str, dict[str, Any]]
-"""Names of arguments, with the options that argparse has for each."""
+Arguments = dict[str, dict[str, Any]]  # names, with the options that argparse has for each
+EXTRAS = {  # which extra has a module that a command needs; the library needs torch alone
+    "train": ("lightning", "rich", "tensorboard", "tomli", "tyro"),
+    "data": ("PIL", "datasets", "sklearn", "tqdm"),
+    "audio": ("soundfile", "soxr"),
+    "sweep": ("ray",),
+    "report": ("jinja2", "matplotlib", "numpy", "yaml"),
+    "share": ("safetensors",),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
+}
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -49,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"diffstride: no command {words[0]!r}: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return COMMANDS[words[0]](words[1:])
+        return COMMANDS[words[0]](words[1:]) or 0
     except KeyboardInterrupt:
         return interruption.say(words)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -60,10 +68,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if interruption.received():
             return interruption.say(words)
-        print(f"diffstride: {extras.advice(error, words[0]) or error}", file=sys.stderr)
+        print(f"diffstride: {_install_advice(error, words[0]) or error}", file=sys.stderr)
         if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
             print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
         return 1
+
+
+def _install_advice(error: Exception, command: str) -> str | None:
+    """Return how to install what a command needs, if that is what is wrong."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+    if extra in ("train", "data", "report", "share"):  # training and predicting need all of `train`
+        extra = "report" if command in ("table", "report") else "train"
+    return extra and f"`{command}` needs {module}: pip install 'diffstride[{extra}]'"
 
 
 BEST_HELP = "of the epoch that was best on the test data, instead of the last"
@@ -81,27 +98,25 @@ def parse(command: str, description: str, words: list[str], arguments: Arguments
 
 def train(words: list[str]) -> int:
     from diffstride.lab.training import recipes
-    from diffstride.lab.training.recipes import RECIPES
 
-    name = words[0] if words else ""
+    name, *options = words or [""]
     if name == "--list":
-        print("\n".join(aligned([(name, recipe.summary) for name, recipe in RECIPES.items()])))
+        print("\n".join(aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])))
         return 0
     if not name or name.startswith("-"):
         wants_help = name in ("-h", "--help")
-        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of\n  "
-        print(text + "\n  ".join(RECIPES), file=sys.stdout if wants_help else sys.stderr)
+        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of"
+        print(text, *recipes.RECIPES, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
         return 0 if wants_help else 2
     named_config = recipes.find(name)
     if named_config is None:
-        known = ", ".join(RECIPES)
-        message = f"no recipe {name!r}, nor such a file: it is a config.yaml or one of {known}"
-        print(f"diffstride train: {message}", file=sys.stderr)
+        message = f"no recipe {name!r}, nor such a file: it is a config.yaml or one of "
+        print(f"diffstride train: {message}{', '.join(recipes.RECIPES)}", file=sys.stderr)
         return 2
     recipe, config = named_config
-    config = recipes.override(config, words[1:], f"diffstride train {name}")
-    recipes.check_place(config, name, words[1:])
-    if warning := recipes.rate_of_earlier_version(config, name, words[1:]):
+    config = recipes.override(config, options, f"diffstride train {name}")
+    recipes.check_place(config, name, options)
+    if warning := recipes.rate_of_earlier_version(config, name, options):
         print(f"diffstride: {warning}", file=sys.stderr)
     from diffstride.lab.training import runner
 
@@ -110,16 +125,15 @@ def train(words: list[str]) -> int:
     return 0
 
 
-def resume(words: list[str]) -> int:
+def resume(words: list[str]) -> None:
     args = parse("resume", "Continue a run.", words, RUN)
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
     runner.resume(args.run, _conclude)
-    return 0
 
 
-def evaluate(words: list[str]) -> int:
+def evaluate(words: list[str]) -> None:
     data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
     description = "Loss and accuracy of a run's network on test data."
     args = parse("evaluate", description, words, RUN | data | BEST)
@@ -127,20 +141,18 @@ def evaluate(words: list[str]) -> int:
 
     for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
         print(f"{name.replace('_', ' ')}  {value:.4f}")
-    return 0
 
 
-def strides(words: list[str]) -> int:
+def strides(words: list[str]) -> None:
     args = parse("strides", "What a run learned.", words, RUN | BEST)
     from diffstride.lab.training import trained_run
 
     print(trained_run.learned_strides(args.run, args.best))
-    return 0
 
 
-def table(words: list[str]) -> int:
-    text = "the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
-    folders: Arguments = {"run": dict(nargs="+", help=text + "written too")}
+def table(words: list[str]) -> None:
+    text = "the folders of the runs; or of a sweep, in which table.csv, .md and .tex are written"
+    folders: Arguments = {"run": dict(nargs="+", help=text)}
     args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
     from diffstride.lab.reports.run_table import compare
     from diffstride.lab.reports.sweep_table import write_tables
@@ -150,7 +162,6 @@ def table(words: list[str]) -> int:
         print(write_tables(path))
     if runs := [path for path in args.run if path not in sweeps]:
         print(compare(runs))
-    return 0
 
 
 def sweep(words: list[str]) -> int:
@@ -175,8 +186,7 @@ def sweep(words: list[str]) -> int:
     add("--engine", choices=("local", "ray"), default="local", help="local unless given")
     add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
     add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
-    dry_run = "say which runs there are, how far, and what all take"
-    add("--dry_run", action="store_true", help=dry_run)
+    add("--dry_run", action="store_true", help="say which runs there are, how far, and their cost")
     args, run_options = parser.parse_known_args(words)
     plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
     rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
@@ -203,38 +213,34 @@ def sweep(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def report(words: list[str]) -> int:
+def report(words: list[str]) -> None:
+    text = "report.html in the first folder unless given"
     arguments: Arguments = {
         "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
-        "-o": dict(
-            dest="path", metavar="FILE", help="report.html in the first folder unless given"
-        ),
+        "-o": dict(dest="path", metavar="FILE", help=text),
     }
     description = "One HTML page of runs and sweeps, with all it needs in it."
     args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
     print(f"wrote {page.write(args.folder, args.path)}")
-    return 0
 
 
-def export(words: list[str]) -> int:
+def export(words: list[str]) -> None:
     text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
     text += "suffix; RUN/model.onnx unless given"
     path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
     description = "A run's network for use elsewhere, with its classes and preprocessing."
     args = parse("export", description, words, RUN | path | BEST)
-    from diffstride.lab.inference import export as commands
+    from diffstride.lab.inference import trained_model as commands
 
-    for line in commands.export_run(args.run, args.path, args.best):
-        print(line)
-    return 0
+    print("\n".join(commands.export_run(args.run, args.path, args.best)))
 
 
 def predict(words: list[str]) -> int:
     resize = "scale images of another size, and take their middle"
     arguments: Arguments = {
-        "model": dict(help="a run's folder, or a file or folder that `diffstride export` wrote"),
+        "path": dict(metavar="model", help="a run, or a file or folder that `export` wrote"),
         "files": dict(nargs="+", help="images or audio files"),
         "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
         "--resize": dict(action="store_true", help=resize),
@@ -243,9 +249,7 @@ def predict(words: list[str]) -> int:
     args = parse("predict", "Classify images or recordings.", words, arguments)
     from diffstride.lab.inference import predict as commands
 
-    predictions, errors = commands.predict_files(
-        args.model, args.files, top=args.top, resize=args.resize, best=args.best
-    )
+    predictions, errors = commands.predict_files(**vars(args))
     if predictions:
         print(commands.table(predictions))
     for error in errors:
@@ -254,17 +258,16 @@ def predict(words: list[str]) -> int:
 
 
 def _conclude(folder: Path) -> None:
-    """Print what a run ends with: accuracy, strides, and where it is."""
+    """Write the figure and report of a run, and print its accuracy, strides, and where it is."""
     from diffstride.lab.reports import page, stride_figure
     from diffstride.lab.training import trained_run
 
-    for text in trained_run.summary(folder):
-        print(text)
+    print("\n".join(trained_run.summary(folder)))
     figure = stride_figure.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
+COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     function.__name__: function
     for function in (train, resume, evaluate, strides, table, sweep, report, export, predict)
 }

@@ -1,8 +1,7 @@
 """How a command is stopped by Ctrl-C, or by SIGTERM as schedulers send it: with a sentence.
 
-It is imported first, and so imports next to nothing. While libraries are loaded, a command ends at
-once: an exception in the middle of that is swallowed, or ends Python without a word. What trains
-asks for the exception, to give back its lock and to stop the processes it has started.
+While libraries are loaded, it ends at once: they swallow exceptions. What trains asks for one, to
+give back its lock and stop its processes. Imported first, this module imports next to nothing.
 """
 
 import os
@@ -10,8 +9,7 @@ import signal
 import sys
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-MERCY = 30
-"""Seconds that a command has to end after it was interrupted; files are whole at any moment."""
+MERCY = 30  # seconds to end after an interruption; files are complete at any moment
 
 _received: list[int] = []
 _by_exception: list[bool] = []

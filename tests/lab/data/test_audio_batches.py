@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
+from diffstride.lab.data.batches import AudioBatches, AudioEvaluation
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 

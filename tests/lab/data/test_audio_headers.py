@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from diffstride.lab.data import audio_decoding, recordings
+from diffstride.lab.data import recordings
 from diffstride.lab.data.labelled_files import DataError
 from tests.lab.data.example_files import encode_sound, tone, wav, write_recordings
 
@@ -36,7 +36,7 @@ LEGITIMATE = {
 
 @pytest.mark.parametrize("name", LEGITIMATE)
 def test_whole_recordings_are_read_whatever_is_around_them(name):
-    np.testing.assert_array_equal(audio_decoding.decode(name, LEGITIMATE[name]) * 32768, SAMPLES)
+    np.testing.assert_array_equal(recordings.decode(name, LEGITIMATE[name]) * 32768, SAMPLES)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3", "W64"])
@@ -44,7 +44,7 @@ def test_whole_recordings_of_every_format_are_read(kind):
     for seconds in (0.5, 0.5 + 1 / 16_000):  # of an odd number of bytes in 8 bits
         subtype = "PCM_U8" if kind == "WAV" else None
         data = encode_sound(tone(seconds), kind=kind, subtype=subtype)
-        assert abs(len(audio_decoding.decode("a", data)) - 16_000 * seconds) < 1200
+        assert abs(len(recordings.decode("a", data)) - 16_000 * seconds) < 1200
 
 
 @pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "AIFF", "FLAC"])
@@ -53,7 +53,7 @@ def test_recordings_that_were_cut_off_are_refused(kind, lost, tmp_path):
     data = encode_sound(np.random.default_rng(0).uniform(-1, 1, 16_000), kind=kind)
     cut = data[: round(len(data) * (1 - lost))]
     with pytest.raises(DataError, match=r"a\.wav can't be read as audio") as raised:
-        audio_decoding.decode("a.wav", cut)
+        recordings.decode("a.wav", cut)
     if kind != "FLAC":  # whose decoder notices by itself
         assert "it was cut off: its header says 32,0" in str(raised.value)
     source = write_recordings(tmp_path / "in", [data, cut])
@@ -65,7 +65,7 @@ def test_recordings_that_were_cut_off_are_refused(kind, lost, tmp_path):
 
 def test_a_single_byte_that_is_missing_is_noticed():
     with pytest.raises(DataError, match="says 2,000 bytes of samples, and there are 1,999"):
-        audio_decoding.decode("a.wav", wav(WHOLE)[:-1])
+        recordings.decode("a.wav", wav(WHOLE)[:-1])
 
 
 def flac(frames, rate=16_000):
@@ -93,7 +93,7 @@ def test_recordings_that_nobody_made_are_refused_before_they_are_decoded(name):
     tracemalloc.start()
     try:
         with pytest.raises(DataError, match=r"a\.wav can't be read as audio") as raised:
-            audio_decoding.decode("a.wav", data)
+            recordings.decode("a.wav", data)
         assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + 10**6
     finally:
         tracemalloc.stop()
@@ -102,11 +102,11 @@ def test_recordings_that_nobody_made_are_refused_before_they_are_decoded(name):
 
 @pytest.mark.parametrize("rate", [1_000, 192_000, 768_000])
 def test_unusual_rates_are_resampled(rate):
-    found = audio_decoding.decode("a", encode_sound(tone(0.5, rate, 100.0), rate))
+    found = recordings.decode("a", encode_sound(tone(0.5, rate, 100.0), rate))
     assert abs(len(found) - 8_000) <= 1
 
 
 def test_many_channels_are_read_by_parts():
     samples = np.random.default_rng(0).uniform(-1, 1, (5_000, 300)).astype(np.float32)
     data = encode_sound(samples, subtype="FLOAT")
-    np.testing.assert_allclose(audio_decoding.decode("a", data), samples.mean(1), atol=1e-7)
+    np.testing.assert_allclose(recordings.decode("a", data), samples.mean(1), atol=1e-7)

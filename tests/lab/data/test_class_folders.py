@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from diffstride.lab.data import class_folders, images, recordings
+from diffstride.lab.data import images, labelled_files, recordings
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
 from tests.lab.data.example_files import grey_picture
@@ -100,7 +100,7 @@ def test_links_in_circles_end(target, tree):
 
 
 def test_more_links_than_can_be_followed_are_refused(tree, monkeypatch):
-    monkeypatch.setattr(class_folders, "MOST_FOLDERS", 100)
+    monkeypatch.setattr(labelled_files, "MOST_FOLDERS", 100)
     tree.write(*PLAIN)
     for i in range(6):  # each leads to all the others, which is hundreds of ways
         tree.write(f"train/b/{i}/0.{{x}}")

@@ -2,7 +2,7 @@
 
 import torch
 
-from diffstride.lab.data.image_batches import Augmentation, ImageBatches, flip, shift, statistics
+from diffstride.lab.data.batches import Augmentation, ImageBatches, flip, shift, statistics
 from diffstride.lab.data.images import DecodedImages
 
 

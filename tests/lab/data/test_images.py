@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffstride.lab.data import digits, images
+from diffstride.lab.data import images
 from diffstride.lab.data.images import random_part
 from diffstride.lab.data.labelled_files import DataError
 from tests.lab.data.example_files import encode_picture, grey_picture, write_parquet
@@ -267,9 +267,9 @@ def test_an_image_of_a_folder_that_went_away_is_named(tmp_path):
 
 
 def test_digits_are_always_split_alike():
-    data = digits.load()
+    data = images.load_digits()
     assert data.size == (1, 32, 32)
     assert (len(data.train), len(data.test)) == (1347, 450)
     assert data.train.images.dtype == torch.uint8
-    assert torch.equal(data.test.labels, digits.load().test.labels)
-    assert len(digits.load(limit=10).train) == 10
+    assert torch.equal(data.test.labels, images.load_digits().test.labels)
+    assert len(images.load_digits(limit=10).train) == 10

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from diffstride.lab.data import class_folders
+from diffstride.lab.data import labelled_files
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
 from diffstride.lab.data.published import LAYOUTS, SCENES, read_published, recognise
@@ -137,7 +137,7 @@ def test_birds_may_be_linked_in(published, tmp_path):
 def test_birds_among_links_in_circles_are_found(published, monkeypatch):
     """Each folder is linked into each: there are 10! ways through them, and one way back."""
     folder = published("birds")
-    monkeypatch.setattr(class_folders, "MOST_FOLDERS", 1000)
+    monkeypatch.setattr(labelled_files, "MOST_FOLDERS", 1000)
     expected = read_published("birds", folder)
     places = [folder / f"{n}" for n in range(10)]
     for place in places:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diffstride.lab.data import audio_decoding, recordings
+from diffstride.lab.data import recordings
 from diffstride.lab.data.labelled_files import DataError
 from tests.lab.data.example_files import encode_sound, tone, write_recordings
 
@@ -12,14 +12,14 @@ from tests.lab.data.example_files import encode_sound, tone, write_recordings
 def test_sixteen_bits_at_sixteen_kilohertz_are_kept_bit_for_bit(kind, tmp_path):
     samples = np.random.default_rng(0).integers(-32768, 32768, 2000, dtype=np.int16)
     data = encode_sound(samples, kind=kind)
-    np.testing.assert_array_equal(audio_decoding.decode("a", data) * 32768, samples)
+    np.testing.assert_array_equal(recordings.decode("a", data) * 32768, samples)
     loaded = recordings.load(write_recordings(tmp_path / "in", [data]), tmp_path / "cache", "here")
     np.testing.assert_array_equal(loaded.samples, samples)
 
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
 def test_other_rates_are_resampled(rate):
-    found = audio_decoding.decode("a", encode_sound(tone(1, rate), rate))
+    found = recordings.decode("a", encode_sound(tone(1, rate), rate))
     assert abs(len(found) - 16_000) <= 1
     inner = slice(500, 15_500)  # without the edges, where a filter sees the end
     np.testing.assert_allclose(found[inner], tone(1)[inner], atol=2e-3)
@@ -27,7 +27,7 @@ def test_other_rates_are_resampled(rate):
 
 def test_stereo_becomes_mono():
     both = np.stack([tone(0.5), 0.5 * tone(0.5)], 1)
-    found = audio_decoding.decode("a", encode_sound(both, subtype="FLOAT"))
+    found = recordings.decode("a", encode_sound(both, subtype="FLOAT"))
     np.testing.assert_allclose(found, 0.75 * tone(0.5), atol=1e-6)
 
 
@@ -46,7 +46,7 @@ def test_stereo_becomes_mono():
 )
 def test_what_can_not_be_read_is_named(data, message, tmp_path):
     with pytest.raises(DataError, match=r"bird\.wav can't be read") as raised:
-        audio_decoding.decode("bird.wav", data)
+        recordings.decode("bird.wav", data)
     assert message in str(raised.value)
     broken = write_recordings(tmp_path / "in", [encode_sound(tone(1)), data, encode_sound(tone(2))])
     with pytest.raises(DataError, match=r"train1\.wav can't be read as audio"):
@@ -71,9 +71,9 @@ def test_nothing_is_decoded_twice_unless_files_change(tmp_path, monkeypatch):
     contents = [encode_sound(tone(0.5)), encode_sound(tone(1.5))]
     source = write_recordings(tmp_path / "in", contents)
     decoded = []
-    decode = audio_decoding.decode
+    decode = recordings.decode
     monkeypatch.setattr(
-        audio_decoding, "decode", lambda name, data: (decoded.append(name), decode(name, data))[1]
+        recordings, "decode", lambda name, data: (decoded.append(name), decode(name, data))[1]
     )
 
     def load(source=source):
@@ -101,13 +101,13 @@ def test_nothing_is_decoded_twice_unless_files_change(tmp_path, monkeypatch):
 
 def test_a_file_that_changes_while_it_is_decoded_is_decoded_again(tmp_path, monkeypatch):
     source = write_recordings(tmp_path / "in", [encode_sound(tone(0.5))])
-    decode = audio_decoding.decode
+    decode = recordings.decode
 
     def slow(name, data):
         source.paths[0].write_bytes(encode_sound(tone(1.5)))
         return decode(name, data)
 
-    monkeypatch.setattr(audio_decoding, "decode", slow)
+    monkeypatch.setattr(recordings, "decode", slow)
     assert recordings.load(source, tmp_path / "cache", "here").length(0) == 8_000
     monkeypatch.undo()
     assert recordings.load(source, tmp_path / "cache", "here").length(0) == 24_000

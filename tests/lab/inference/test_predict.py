@@ -17,11 +17,11 @@ from PIL import Image
 
 from diffstride import models
 from diffstride.lab.cli import main
-from diffstride.lab.data import digits
+from diffstride.lab.data import images
 from diffstride.lab.data.images import EncodedImages, read_images
 from diffstride.lab.data.labelled_files import FilePaths
 from diffstride.lab.inference import predict
-from diffstride.lab.inference import preprocessing as preparation
+from diffstride.lab.inference import trained_model as preparation
 from diffstride.lab.runs.config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import trained_run
@@ -54,7 +54,7 @@ def digits_run(tmp_path_factory):
 def pictures(tmp_path_factory):
     """The digits that are tested on, their classes in their names."""
     folder = tmp_path_factory.mktemp("pictures")
-    test = digits.load().test
+    test = images.load_digits().test
     for i, (pixels, label) in enumerate(zip(test.images, test.labels.tolist(), strict=True)):
         Image.fromarray(pixels[0].numpy()).save(folder / f"{label}-{i:03}.png")
     return sorted(folder.iterdir())

@@ -10,7 +10,7 @@ from PIL import Image
 from diffstride import models
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.inference import predict
-from diffstride.lab.inference import preprocessing as preparation
+from diffstride.lab.inference import trained_model as preparation
 from diffstride.lab.runs.config import DataConfig
 from tests.lab.data.example_files import (
     blank_picture,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diffstride.lab.cli import main
-from diffstride.lab.data.audio_decoding import decode
+from diffstride.lab.data.recordings import decode
 from diffstride.lab.data.spectrogram import log_mel
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier

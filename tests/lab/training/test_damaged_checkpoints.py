@@ -10,7 +10,7 @@ from diffstride.lab.cli import main
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import runner
-from diffstride.lab.training.checkpoints import newest_checkpoint, read_checkpoint
+from diffstride.lab.training.trained_run import newest_checkpoint, read_checkpoint
 from tests.damage import KINDS, damages
 
 pytestmark = pytest.mark.slow

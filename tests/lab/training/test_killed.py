@@ -11,7 +11,7 @@ import torch
 
 from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.checkpoints import read_checkpoint
+from diffstride.lab.training.trained_run import read_checkpoint
 from tests.lab.training.processes import Command
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,14 @@ import torch
 from PIL import Image
 
 from diffstride.lab.cli import main
-from diffstride.lab.data import digits
+from diffstride.lab.data import images
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.sealed import seal
 from diffstride.lab.training import runner
-from diffstride.lab.training.checkpoints import read_checkpoint
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES
+from diffstride.lab.training.trained_run import read_checkpoint
 from tests.lab.training.generated_data import image_pack, rows
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def _there(tmp_path, monkeypatch):
 
 
 def labels_in_test():
-    return "".join(str(label) for label in digits.load().test.labels.tolist())
+    return "".join(str(label) for label in images.load_digits().test.labels.tolist())
 
 
 def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):

@@ -14,7 +14,7 @@ from lightning import Trainer
 from torch import nn
 
 from diffstride import DiffStride2d
-from diffstride.lab.data.image_batches import ImageBatches
+from diffstride.lab.data.batches import ImageBatches
 from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.runs.config import Config, DataConfig, OptimConfig, TrainerConfig
 from diffstride.lab.training.classifier import Classifier

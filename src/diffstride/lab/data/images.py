@@ -1,30 +1,38 @@
 """Labelled images as tensors: all in memory, or each decoded when it is needed."""
 
+import contextlib
+import io
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+from torch.nn import functional as F
 
-from diffstride.lab.data.decoding import decode_all, unreadable
-from diffstride.lab.data.image_decoding import covering, middle, open_picture, scale, to_pixels
-from diffstride.lab.data.labelled_files import IMAGE, DataError, LabelledFiles
+from diffstride.lab.data.labelled_files import IMAGE, DataError, FileSet, decode_all, unreadable
 from diffstride.lab.data.opening import open_files
 
+# After training on random parts, images are scaled to cover this much more than their size before
+# the middle is cut out: 224 pixels of 256.
 MARGIN = 8 / 7
-"""After training on random parts, images are scaled to cover this much more than their size before
-the middle is cut out: 224 pixels of 256."""
+MOST_PIXELS = 180_000_000  # more than any camera has, and few enough to be decoded
+LONGEST_SIDE = 65_535  # the longest side that JPEG can hold
+ORIENTATION = 0x0112  # the entry of EXIF that says which way the camera was held
+BICUBIC = Image.Resampling.BICUBIC
+
+_LOCK = threading.Lock()
 
 
 class DecodedImages:
     """Images (N, channels, height, width) in memory as bytes, and the class of each."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-        self.size = tuple(images.shape[1:])
+        self.images, self.labels, self.size = images, labels, tuple(images.shape[1:])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,9 +48,9 @@ class EncodedImages:
     They are coloured whatever the files are: a file that is not open yet can't be known to be grey.
     """
 
-    def __init__(self, files: LabelledFiles, side: int) -> None:
-        self.files, self.labels = files, files.labels
-        self.side, self.size = side, (3, side, side)
+    def __init__(self, files: FileSet, side: int) -> None:
+        self.files, self.labels, self.side, self.size = files, files.labels, side, (3, side, side)
+        self._threads = ThreadPoolExecutor(os.cpu_count())
 
     def __len__(self) -> int:
         return len(self.files)
@@ -62,7 +70,7 @@ class EncodedImages:
             if draws is None:
                 return to_pixels(middle(file[0], picture, square, MARGIN))
             box = random_part(picture.width, picture.height, draws[i])
-            return to_pixels(scale(picture, square, box))
+            return to_pixels(picture.resize(square, BICUBIC, box=box))
 
         files = self.files.read(chosen.tolist())
         return torch.stack(list(self._threads.map(decode, range(len(files)), files)))
@@ -75,16 +83,9 @@ class EncodedImages:
 
     def readable(self, skipped: list[str]) -> "EncodedImages":
         """Return the images that can be read; the names of others are added to ``skipped``."""
-
-        def check(name: str, data: bytes) -> None:  # returns no picture: many would be held at once
-            self.open(name, data)
-
-        kept = [i for i, *_ in decode_all(self.files, check, IMAGE, "checking", skipped)]
-        return EncodedImages(self.files.select(kept), self.side)
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(os.cpu_count())
+        # Only the size of each is kept: many pictures would be held at once.
+        sizes = decode_all(self.files, lambda *file: self.open(*file).size, IMAGE, skipped)
+        return EncodedImages(self.files.select([i for i, *_ in sizes]), self.side)
 
 
 ImageSplit: TypeAlias = DecodedImages | EncodedImages
@@ -110,13 +111,28 @@ class ImageDataset(NamedTuple):
     train: ImageSplit
     test: ImageSplit
     classes: tuple[str, ...]
-    skipped: tuple[str, ...] = ()
-    """The names of images that could not be read and were left out."""
+    skipped: tuple[str, ...] = ()  # names of images that could not be read and were left out
 
     @property
     def size(self) -> tuple[int, ...]:
         """The channels, height and width of an image."""
         return self.train.size
+
+
+def load_digits(limit: int | None = None) -> ImageDataset:
+    """Return the 1797 digits of scikit-learn at 32×32; a quarter, always the same, is for tests."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    small, labels = torch.tensor(digits.images, dtype=torch.float32), torch.tensor(digits.target)
+    images = F.interpolate(small.unsqueeze(1) / 16, size=32, mode="bicubic")
+    pixels = (255 * images).round().clamp(0, 255).to(torch.uint8)
+    train, test, train_labels, test_labels = train_test_split(
+        pixels, labels, test_size=0.25, stratify=labels, random_state=0
+    )
+    trained = DecodedImages(train[:limit], train_labels[:limit])
+    return ImageDataset(trained, DecodedImages(test, test_labels), tuple("0123456789"))
 
 
 def load(
@@ -132,49 +148,36 @@ def load(
     """Open a training and a test set of images, and read them into memory unless ``encoded``.
 
     Args:
-        path, label, limit, classes: as in :func:`open_files`.
-        image_size: the side all images are brought to, without changing their proportions: the
-            shorter side is scaled to it and the middle is cut out.
+        path, label, limit, classes: as in :func:`open_files`, with its errors.
+        image_size: the side to which the shorter side of images is scaled, before the middle is cut
+            out; without it, images of different sizes are errors.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
         encoded: decode images when they are needed (:class:`EncodedImages`).
-
-    Raises:
-        DataError: for an image that can't be read (which one), sizes that differ, and what
-            :func:`open_files` raises it for.
     """
-    files = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
+    *splits, names = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
     skipped: list[str] = []
     if encoded:
         if image_size is None:
             raise DataError("random parts need a size to be brought to: give --data.image_size")
-        splits = [EncodedImages(split, image_size) for split in (files.train, files.test)]
-        if skip_corrupt:
-            splits = [split.readable(skipped) for split in splits]
-        return ImageDataset(splits[0], splits[1], files.classes, tuple(skipped))
-    train, test = (
-        read_images(split, image_size, skipped if skip_corrupt else None)
-        for split in (files.train, files.test)
-    )
-    if train.size[1:] != test.size[1:]:
-        raise DataError(
-            f"{path}: training images are {_shape(train.images)} and test images "
-            f"{_shape(test.images)}: bring them to one size with --data.image_size"
-        )
-    channels = max(train.size[0], test.size[0])
-    train, test = (
-        DecodedImages(split.images.expand(-1, channels, -1, -1), split.labels)
-        for split in (train, test)
-    )
-    return ImageDataset(train, test, files.classes, tuple(skipped))
+        coded = [EncodedImages(files, image_size) for files in splits]
+        train, test = (images.readable(skipped) for images in coded) if skip_corrupt else coded
+        return ImageDataset(train, test, names, tuple(skipped))
+    both = [read_images(files, image_size, skipped if skip_corrupt else None) for files in splits]
+    sizes = [_shape(split.images) for split in both]
+    if sizes[0] != sizes[1]:
+        wrong = f"training images are {sizes[0]} and test images {sizes[1]}"
+        raise DataError(f"{path}: {wrong}: bring them to one size with --data.image_size")
+    channels = max(split.size[0] for split in both)
+    both = [DecodedImages(s.images.expand(-1, channels, -1, -1), s.labels) for s in both]
+    return ImageDataset(both[0], both[1], names, tuple(skipped))
 
 
 def read_images(
-    files: LabelledFiles, side: int | None = None, skipped: list[str] | None = None
+    files: FileSet, side: int | None = None, skipped: list[str] | None = None
 ) -> DecodedImages:
     """Decode images into memory; with ``side``, the middle of each at this size.
 
-    Images that can't be read are errors, or their names are added to ``skipped``. Images of
-    different sizes are errors.
+    Images that can't be read are errors, or their names are added to ``skipped``.
     """
 
     def decode(name: str, data: bytes) -> Tensor:
@@ -182,14 +185,12 @@ def read_images(
         return to_pixels(picture if side is None else middle(name, picture, (side, side)))
 
     decoded = []
-    for i, name, pixels in decode_all(files, decode, IMAGE, "reading", skipped):
+    for i, name, pixels in decode_all(files, decode, IMAGE, skipped):
         decoded.append((i, name, pixels))
         _, first_name, first = decoded[0]
         if pixels.shape[1:] != first.shape[1:]:
-            raise DataError(
-                f"images differ in size, {first_name} is {_shape(first)} and {name} "
-                f"{_shape(pixels)}: bring them to one with --data.image_size"
-            )
+            sizes = f"{first_name} is {_shape(first)} and {name} {_shape(pixels)}"
+            raise DataError(f"images differ in size, {sizes}: scale them with --data.image_size")
     kept, _, images = zip(*decoded, strict=True)
     channels = max(map(len, images))  # grey ones among coloured ones become coloured
     stacked = torch.stack([pixels.expand(channels, -1, -1) for pixels in images])
@@ -198,3 +199,76 @@ def read_images(
 
 def _shape(images: Tensor) -> str:
     return "×".join(map(str, images.shape[-2:]))
+
+
+def open_picture(name: str, data: bytes) -> Any:
+    """Return a picture, grey or coloured, upright and on white, or raise a DataError."""
+    try:
+        # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
+        # long. Here it reads the header only, whatever the size.
+        with _LOCK:
+            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                picture: Any = Image.open(io.BytesIO(data))
+            finally:
+                Image.MAX_IMAGE_PIXELS = usual
+        width, height = picture.size
+        if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
+            most = f"{LONGEST_SIDE:,} along a side and {MOST_PIXELS:,} in all are the most"
+            raise ValueError(f"it has {height:,}×{width:,} pixels, and {most}")
+        if picture.mode == "F":
+            raise ValueError("its pixels are fractions, of a range that it does not say")
+        orientation = 1
+        with contextlib.suppress(Exception):  # EXIF may be damaged, and the pixels need not be
+            orientation = picture.getexif().get(ORIENTATION, 1)
+        return _opaque(picture if orientation == 1 else ImageOps.exif_transpose(picture))
+    except Exception as error:
+        unknown = isinstance(error, UnidentifiedImageError)  # it would say where in memory it is
+        reason = "its format is not known" if unknown else error
+        reason = reason if data else "there is no such file, or it is empty"
+        raise DataError(f"{name} can't be read as an image ({reason})") from error
+
+
+def _opaque(picture: Any) -> Any:
+    """Return a picture with 8 bits for grey or for red, green and blue, on white."""
+    if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
+        values = np.asarray(picture)
+        grey = (values // 256).clip(0, 255).astype(np.uint8)
+        if "transparency" in picture.info:  # the one value that stands for nothing
+            grey = np.where(values == picture.info["transparency"], np.uint8(255), grey)
+        return Image.fromarray(grey)
+    mode = "L" if picture.mode in ("1", "L") else "RGB"
+    if picture.has_transparency_data:
+        seen = picture.convert("LA") if picture.mode == "La" else picture
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, seen.convert("RGBA"))
+    return picture.convert(mode)
+
+
+def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
+    """Scale a picture as :func:`covering` says, and return its middle, of this height and width."""
+    height, width = size
+    scaled = covering(name, picture.size, size, margin)
+    left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
+    return picture.resize(scaled, BICUBIC).crop((left, top, left + width, top + height))
+
+
+def covering(
+    name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
+) -> tuple[int, int]:
+    """Return the width and height at which a picture covers ``margin`` times a height and width."""
+    (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
+    factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
+    width = max(wanted_width, round(old_width * factor))
+    height = max(wanted_height, round(old_height * factor))
+    if width * height > MOST_PIXELS:
+        needed = f"{height:,}×{width:,} to cover {wanted_height:,}×{wanted_width:,}"
+        now = f"has {old_height:,}×{old_width:,} pixels"
+        raise DataError(f"{name} {now}, and would have {needed}; {MOST_PIXELS:,} is the most")
+    return width, height
+
+
+def to_pixels(picture: Any) -> Tensor:
+    """Return the pixels (channels, height, width) of a picture as bytes."""
+    pixels = torch.from_numpy(np.array(picture))
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)

@@ -8,30 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from diffstride.lab.data.class_folders import walk
-from diffstride.lab.data.labelled_files import DataError, FileDataset, FilePaths
+from diffstride.lab.data.labelled_files import DataError, Examples, FileDataset, walk
 
 SCENES = tuple(
     "airport bus metro metro_station park public_square shopping_mall street_pedestrian "
     "street_traffic tram".split()
 )
 SCENE_COLUMNS = ("filename", "scene_label", "identifier", "source_label")
-BIRD_COLUMNS = ("itemid", "datasetid", "hasbird")
-NOTE_LABELS = {
-    "instrument_family": tuple(
-        "bass brass flute guitar keyboard mallet organ reed string synth_lead vocal".split()
-    ),
-    "pitch": tuple(map(str, range(128))),
-}
+BIRD_COLUMNS, BIRD_EXAMPLE = ("itemid", "datasetid", "hasbird"), "ff1010bird_metadata_2018.csv"
+FAMILIES = "bass brass flute guitar keyboard mallet organ reed string synth_lead vocal".split()
+NOTE_LABELS = {"instrument_family": FAMILIES, "pitch": [str(pitch) for pitch in range(128)]}
 
-Examples: TypeAlias = list[tuple[Path, int]]
-"""Files and the class of each."""
-Listed: TypeAlias = tuple[object, Examples]
-"""Where a set is listed, for messages, and its examples."""
+Listed: TypeAlias = tuple[object, Examples]  # where a set is listed, for messages; its examples
 
 
 def _urban_scenes(folder: Path, label: str) -> FileDataset:
-    """TUT Urban Acoustic Scenes 2018, the development set: 10 kinds of places in 6 cities.
+    """Read TUT Urban Acoustic Scenes 2018, the development set: 10 kinds of places in 6 cities.
 
     The split is the official first fold. Labels of its test set are in ``fold1_evaluate.txt``, or
     else in ``meta.csv`` for the files of ``fold1_test.txt``.
@@ -50,13 +42,14 @@ def _urban_scenes(folder: Path, label: str) -> FileDataset:
         return path, examples
 
     train, labelled, unlabelled = (setup / f"fold1_{s}.txt" for s in ("train", "evaluate", "test"))
-    if labelled.is_file() or not unlabelled.is_file():  # if both are missing, ask for the former
-        return _dataset(listed(train), listed(labelled), SCENES)
-    return _dataset(listed(train), listed(unlabelled, 1), SCENES)
+    # If both lists of the test set are missing, ask for the one with labels.
+    has_labels = labelled.is_file() or not unlabelled.is_file()
+    test = listed(labelled) if has_labels else listed(unlabelled, 1)
+    return _dataset(listed(train), test, SCENES)
 
 
 def _birds(folder: Path, label: str) -> FileDataset:
-    """The development sets of DCASE 2018 bird audio detection, as many as there are.
+    """Read the development sets of DCASE 2018 bird audio detection, as many as there are.
 
     Labels are in all CSV files of the folder with the columns ``itemid,datasetid,hasbird``. The
     recording of an item is ``<itemid>.wav`` below a folder called like its dataset, or else in one
@@ -69,10 +62,8 @@ def _birds(folder: Path, label: str) -> FileDataset:
     tables = _bird_tables(folder)
     if not tables:
         others = ", ".join(sorted(path.name for path in folder.glob("*.csv"))) or "none"
-        raise DataError(
-            f"{folder} must have a CSV file with the header {','.join(BIRD_COLUMNS)}, such as "
-            f"ff1010bird_metadata_2018.csv; CSV files there: {others}"
-        )
+        wanted = f"a CSV file, such as {BIRD_EXAMPLE}, with the header {','.join(BIRD_COLUMNS)}"
+        raise DataError(f"{folder} must have {wanted}; CSV files there: {others}")
     # One walk for tens of thousands of items; sets are often linked in from another disk.
     recordings: defaultdict[str, list[Path]] = defaultdict(list)
     for path in walk(folder):
@@ -86,18 +77,18 @@ def _birds(folder: Path, label: str) -> FileDataset:
         expected = folder / dataset / "wav" / f"{item}.wav"
         return min(recordings.get(expected.name, [expected]), key=distance)
 
-    train: Examples = []
-    test: Examples = []
+    splits: defaultdict[bool, list[tuple[Path, int]]] = defaultdict(list)
     for table in tables:
         for where, (item, dataset, bird) in _rows(table, BIRD_COLUMNS, header=True, delimiter=","):
             held_out = int(hashlib.sha256(item.encode()).hexdigest(), 16) % 10 == 0
-            example = recording(item, dataset), _number(bird, ("0", "1"), where)
-            (test if held_out else train).append(example)
+            splits[held_out].append((recording(item, dataset), _number(bird, ("0", "1"), where)))
     source = ", ".join(map(str, tables))
-    return _dataset((source, train), (source, test), ("no bird", "bird"))
+    return _dataset((source, splits[False]), (source, splits[True]), ("no bird", "bird"))
 
 
 def _bird_tables(folder: Path) -> list[Path]:
+    """Return the CSV files of a folder whose header has the columns of bird labels."""
+
     def first_line(path: Path) -> str:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             return file.readline(1000).strip()
@@ -107,7 +98,7 @@ def _bird_tables(folder: Path) -> list[Path]:
 
 
 def _nsynth(folder: Path, label: str) -> FileDataset:
-    """NSynth: single notes, by the family of the instrument or by pitch (a MIDI number).
+    """Read NSynth: single notes, by the family of the instrument or by pitch (a MIDI number).
 
     The test set is the official validation set: its 12,678 notes are the number the paper gives.
     """
@@ -125,9 +116,8 @@ def _nsynth(folder: Path, label: str) -> FileDataset:
         for name, note in notes.items():
             number = note.get(label) if isinstance(note, dict) else None
             if type(number) is not int or not 0 <= number < len(classes):
-                raise DataError(
-                    f"{path}, {name}: {label} must be from 0 to {len(classes) - 1}, got {number!r}"
-                )
+                wanted = f"{label} must be from 0 to {len(classes) - 1}"
+                raise DataError(f"{path}, {name}: {wanted}, got {number!r}")
             examples.append((path.parent / "audio" / f"{name}.wav", number))
         return path, examples
 
@@ -135,24 +125,21 @@ def _nsynth(folder: Path, label: str) -> FileDataset:
 
 
 def _speech_commands(folder: Path, label: str) -> FileDataset:
-    """Speech Commands: one spoken word each, in a folder by word; 35 of them in version 0.02.
+    """Read Speech Commands: spoken words, in a folder by word; 35 of them in version 0.02.
 
     Trained on is what is neither in ``testing_list.txt`` nor in ``validation_list.txt``. Folders
     that begin with ``_``, such as ``_background_noise_``, are no words.
     """
     recordings = [p for p in sorted(folder.glob("[!_.]*/[!.]*")) if p.suffix.lower() == ".wav"]
-    words = tuple(sorted({path.parent.name for path in recordings}))
+    words = sorted({path.parent.name for path in recordings})
     if len(words) < 2:
-        raise DataError(
-            f"{folder} must have a folder of recordings (*.wav) for each of at least 2 words, "
-            f"got {', '.join(words) or 'none'}"
-        )
+        wanted = "a folder of recordings (*.wav) for each of at least 2 words"
+        raise DataError(f"{folder} must have {wanted}, got {', '.join(words) or 'none'}")
 
     def listed(name: str) -> Listed:
-        rows = _rows(folder / name, ("word/recording.wav",))
         return folder / name, [
             (folder / file, _number(file.rpartition("/")[0], words, where))
-            for where, (file,) in rows
+            for where, (file,) in _rows(folder / name, ("word/recording.wav",))
         ]
 
     test, validation = listed("testing_list.txt"), listed("validation_list.txt")
@@ -165,12 +152,9 @@ def _speech_commands(folder: Path, label: str) -> FileDataset:
 class Layout(NamedTuple):
     """How a dataset is published."""
 
-    looks_like: Callable[[Path], Any]
-    """Says whether a folder has this layout, going by a few of its files."""
-    read: Callable[[Path, str], FileDataset]
-    """Reads a folder, with a kind of label."""
-    labels: tuple[str, ...] = ("",)
-    """The kinds of labels it has, the usual one first; a single kind has no name."""
+    looks_like: Callable[[Path], Any]  # says whether a folder has it, going by a few files
+    read: Callable[[Path, str], FileDataset]  # reads a folder, with a kind of label
+    labels: tuple[str, ...] = ("",)  # its kinds, the usual one first; a single kind has no name
 
 
 LAYOUTS = {  # in the order in which they are recognised
@@ -178,12 +162,8 @@ LAYOUTS = {  # in the order in which they are recognised
         lambda folder: (folder / "meta.csv").is_file() and (folder / "evaluation_setup").is_dir(),
         _urban_scenes,
     ),
-    "nsynth": Layout(
-        lambda folder: (folder / "nsynth-train").is_dir(), _nsynth, tuple(NOTE_LABELS)
-    ),
-    "speech_commands": Layout(
-        lambda folder: (folder / "testing_list.txt").is_file(), _speech_commands
-    ),
+    "nsynth": Layout(lambda path: (path / "nsynth-train").is_dir(), _nsynth, tuple(NOTE_LABELS)),
+    "speech_commands": Layout(lambda p: (p / "testing_list.txt").is_file(), _speech_commands),
     "birds": Layout(_bird_tables, _birds),
 }
 
@@ -196,9 +176,7 @@ def recognise(folder: Path) -> str | None:
 def read_published(name: str, folder: Path, label: str | None = None) -> FileDataset:
     """Return the files of a dataset in the layout of this name, by the usual or another label.
 
-    Raises:
-        DataError: with the path and what was expected there, for a missing list or recording, a
-            list that can't be read, an unknown class, a recording listed twice, or an empty set.
+    A DataError names the path of what is missing or wrong, and what was expected there.
     """
     layout = LAYOUTS[name]
     if label is not None and layout.labels == ("",):
@@ -208,33 +186,24 @@ def read_published(name: str, folder: Path, label: str | None = None) -> FileDat
     return layout.read(folder, label or layout.labels[0])
 
 
-def _dataset(train: Listed, test: Listed, classes: tuple[str, ...]) -> FileDataset:
+def _dataset(train: Listed, test: Listed, classes: Sequence[str]) -> FileDataset:
+    """Return a dataset, after checking that every recording is there, and listed once."""
     for split, (source, examples) in (("train", train), ("test", test)):
         if not examples:
             raise DataError(f"{source} must have examples for the {split} set, got none")
         _require_recordings(source, examples)
     # What is trained on and tested on makes every result wrong and nothing fail.
     times = Counter(path for path, _ in (*train[1], *test[1]))
-    again = [path for path, number in times.items() if number > 1]
-    if again:
-        raise DataError(
-            f"{again[0]} is listed more than once ({len(again)} such files): every recording must "
-            f"be in one split, once"
-        )
-    return FileDataset(
-        FilePaths.from_examples("train", train[1]),
-        FilePaths.from_examples("test", test[1]),
-        classes,
-    )
+    if again := [path for path, number in times.items() if number > 1]:
+        wrong = f"is listed more than once ({len(again)} such files)"
+        raise DataError(f"{again[0]} {wrong}: every recording must be in one split, once")
+    return FileDataset.of(train[1], test[1], classes)
 
 
 def _require_recordings(source: object, examples: Examples) -> None:
-    missing = [path for path, _ in examples if not path.is_file()]
-    if missing:
-        raise DataError(
-            f"{missing[0]} is listed in {source} but not there; {len(missing)} of {len(examples)} "
-            f"recordings are missing: unpack all parts of the dataset"
-        )
+    if missing := [path for path, _ in examples if not path.is_file()]:
+        wrong = f"{len(missing)} of {len(examples)} recordings are missing: unpack all of them"
+        raise DataError(f"{missing[0]} is listed in {source} but not there; {wrong}")
 
 
 def _rows(
@@ -250,18 +219,16 @@ def _rows(
     if header and rows[0] != list(columns):
         raise DataError(f"{path}, line 1: the header must have {wanted}, got {rows[0]}")
     for number, row in enumerate(rows[header:], 1 + header):
-        where = f"{path}, line {number}"
         if row and (len(row) != len(columns) or not all(row)):
-            raise DataError(f"{where}: a row must have {wanted}, got {row}")
+            raise DataError(f"{path}, line {number}: a row must have {wanted}, got {row}")
         if row:
-            yield where, row
+            yield f"{path}, line {number}", row
 
 
 def _text(path: Path, what: str) -> str:
     if not path.is_file():
-        raise DataError(
-            f"{path} must be {what}, and is not there: give the folder the dataset was unpacked in"
-        )
+        advice = "give the folder the dataset was unpacked in"
+        raise DataError(f"{path} must be {what}, and is not there: {advice}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

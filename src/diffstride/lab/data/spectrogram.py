@@ -7,19 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-RATE = 16_000
-"""Samples a second."""
-HOP = 160
-"""Samples from frame to frame: 10 ms, so that there are 100 frames a second."""
+RATE = 16_000  # samples a second
+HOP = 160  # samples from frame to frame: 10 ms, so that there are 100 frames a second
 FRAME_RATE = RATE // HOP
-WINDOW = 400
-"""Samples of the window of a frame: 25 ms."""
+WINDOW = 400  # samples of the window of a frame: 25 ms
 FFT = 512
 CHANNELS = 64
-LOWEST, HIGHEST = 60.0, 7800.0
-"""The band of the mel channels, in Hz."""
-FLOOR = 1e-6
-"""Added before the logarithm; silence is its logarithm."""
+LOWEST, HIGHEST = 60.0, 7800.0  # the band of the mel channels, in Hz
+FLOOR = 1e-6  # added before the logarithm; silence is its logarithm
 
 
 def log_mel(waves: Tensor) -> Tensor:
@@ -31,9 +26,7 @@ def log_mel(waves: Tensor) -> Tensor:
     >>> log_mel(torch.zeros(2, 16_000)).shape
     torch.Size([2, 100, 64])
     """
-    margin = (FFT - HOP) // 2
-    padded = F.pad(waves, (margin, margin))
-    frames = padded.unfold(-1, FFT, HOP)
+    frames = F.pad(waves, [(FFT - HOP) // 2] * 2).unfold(-1, FFT, HOP)
     window = torch.hann_window(WINDOW, device=waves.device, dtype=waves.dtype)
     window = F.pad(window, [(FFT - WINDOW) // 2] * 2)
     spectrum = torch.fft.rfft(frames * window)

@@ -1,5 +1,6 @@
 """Datasets that are tables, in parquet files or on the Hugging Face hub."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,9 @@ import torch
 
 from diffstride.lab.data.labelled_files import TEST_SPLITS, DataError, FileDataset, Kind, TableFiles
 
-LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
-"""Usual names of the column of labels."""
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class")  # usual names of the column of labels
+# The most classes that labels without names may have, or ten for each example if that is more.
 MOST_CLASSES = 10_000
-"""The most classes that labels without names may have, or ten for each example if that is more."""
 
 
 def read_table(
@@ -34,9 +34,15 @@ def read_table(
     column, target = _columns(train.features, kind, label)
     # A split whose labels are kept secret, as that of ImageNet, is there to be passed over.
     test = next((split for split in tests if set(split[target][:]) != {-1}), tests[0])
+    listed = Path(path).expanduser() / "classes.json"
     names = getattr(train.features[target], "names", None)
-    if names is None:
-        names = _listed_classes(Path(path).expanduser() / "classes.json")
+    if names is None and listed.is_file():
+        try:
+            names = json.loads(listed.read_text())
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{listed} can't be read: {error}") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError(f"{listed} must be a list of the names of classes, in their order")
     if names is None:
         names = _classes_of_labels(train[target][:], path, known_classes)
     classes = tuple(map(str, names))
@@ -45,11 +51,24 @@ def read_table(
     if len(set(classes)) < len(classes):
         twice = next(name for name in classes if classes.count(name) > 1)
         raise DataError(f"{path} must have a name of its own for every class, got {twice!r} twice")
-    train_files, test_files = (
-        _labelled(split, dataset, column, target, kind, classes)
-        for split, dataset in (("train", train), ("test", test))
-    )
-    return FileDataset(train_files, test_files, classes)
+
+    def labelled(split: str, dataset: Any) -> TableFiles:
+        values = dataset[target][:]
+        if not values:
+            raise DataError(f"there is nothing to read in the {split} set")
+        feature = getattr(datasets, kind.name.capitalize())
+        dataset = dataset.cast_column(column, feature(decode=False))
+        numbers = {name: number for number, name in enumerate(classes)}
+        labels = [numbers.get(value, -1) if isinstance(value, str) else value for value in values]
+        for row, number in enumerate(labels):
+            if type(number) is not int or not 0 <= number < len(classes):
+                ((name, _),) = TableFiles(split, torch.empty(0), dataset, column).read([row])
+                wanted = f"from 0 to {len(classes) - 1}, or names of classes"
+                wrong = f"{values[row]!r} in column {target}"
+                raise DataError(f"{name}: labels must be {wanted}, got {wrong}")
+        return TableFiles(split, torch.tensor(labels, dtype=torch.long), dataset, column)
+
+    return FileDataset(labelled("train", train), labelled("test", test), classes)
 
 
 def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
@@ -58,19 +77,25 @@ def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
     splits = {name: [file for file in files if file.name.startswith(name)] for name in names}
     data_files = {name: list(map(str, chosen)) for name, chosen in splits.items() if chosen}
     if "train" not in data_files or len(data_files) < 2:
-        raise DataError(
-            f"{path} must have parquet files whose names begin with train and with test "
-            f"or validation, got {', '.join(file.name for file in files)}"
-        )
+        wanted = "parquet files whose names begin with train and with test or validation"
+        raise DataError(f"{path} must have {wanted}, got {', '.join(f.name for f in files)}")
     for name, chosen in splits.items():
         folders = sorted({str(file.parent) for file in chosen})
         if len(folders) > 1:  # as in a repository of several datasets, or of several labellings
-            raise DataError(
-                f"{path} has parquet files of the {name} set in {len(folders)} folders: give one "
-                f"of {', '.join(folders)}"
-            )
+            where = f"{len(folders)} folders: give one of {', '.join(folders)}"
+            raise DataError(f"{path} has parquet files of the {name} set in {where}")
     loaded = _load(path, "parquet", data_files=data_files)
-    _require_one_order([file for chosen in data_files.values() for file in chosen])
+    # Each file says which name a number stands for, and `datasets` takes the first one's word.
+    first: dict[str, tuple[str, list[str]]] = {}
+    for file in itertools.chain(*data_files.values()):
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(file))
+        for column, feature in features.items():
+            if isinstance(feature, datasets.ClassLabel):
+                other, listed = first.setdefault(column, (file, feature.names))
+                if listed != feature.names:
+                    wanted = f"the same classes in the same order in column {column}"
+                    wrong = f"{listed} and {feature.names}"
+                    raise DataError(f"{other} and {file} must have {wanted}, got {wrong}")
     return loaded
 
 
@@ -82,61 +107,27 @@ def _load(subject: str, *arguments: str, **options: Any) -> Mapping[str, Any]:
     except Exception as error:
         # What went wrong is the first of a chain of errors that says little at its end.
         first: BaseException = error
-        while first.__cause__ or first.__context__:
-            first = first.__cause__ or first.__context__ or first
+        while before := first.__cause__ or first.__context__:
+            first = before
         raise DataError(f"{subject} can't be read: {first}") from error
-
-
-def _require_one_order(files: Sequence[str]) -> None:
-    """Raise a DataError if parquet files number the same classes differently.
-
-    Each file says in its own metadata which name a number stands for, and `datasets` takes what
-    the first one says for all.
-    """
-    first: dict[str, tuple[str, list[str]]] = {}
-    for file in files:
-        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(file))
-        for column, feature in features.items():
-            if isinstance(feature, datasets.ClassLabel):
-                other, names = first.setdefault(column, (file, feature.names))
-                if names != feature.names:
-                    raise DataError(
-                        f"{other} and {file} must have the same classes in the same order in "
-                        f"column {column}, got {names} and {feature.names}"
-                    )
 
 
 def _columns(features: Mapping[str, Any], kind: Kind, label: str | None) -> tuple[str, str]:
     """Return the names of the column of files and of the column of labels."""
 
-    def candidates(feature: Any, usual: Sequence[str]) -> list[str]:
-        typed = [name for name, found in features.items() if isinstance(found, feature)]
+    def candidates(wanted: type, usual: Sequence[str]) -> list[str]:
+        typed = [name for name, column in features.items() if isinstance(column, wanted)]
         return typed + [name for name in usual if name in features]
 
-    files = candidates(getattr(datasets, kind.feature), kind.columns)
+    files = candidates(getattr(datasets, kind.name.capitalize()), kind.columns)
     labels = candidates(datasets.ClassLabel, LABEL_COLUMNS)
     if label is not None:
         labels = [label] if label in features else []
     if not files or not labels:
-        wanted = label or f"one of labels ({', '.join(LABEL_COLUMNS)})"
-        raise DataError(
-            f"the data must have a column of {kind.name} files ({', '.join(kind.columns)}) and "
-            f"{wanted}, got {', '.join(features)}"
-        )
+        wanted = f"a column of {kind.name} files ({', '.join(kind.columns)}) and "
+        wanted += label or f"one of labels ({', '.join(LABEL_COLUMNS)})"
+        raise DataError(f"the data must have {wanted}, got {', '.join(features)}")
     return files[0], labels[0]
-
-
-def _listed_classes(listed: Path) -> list[str] | None:
-    """Return the names of classes in a JSON file, if it exists."""
-    if not listed.is_file():
-        return None
-    try:
-        names = json.loads(listed.read_text())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{listed} can't be read: {error}") from error
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError(f"{listed} must be a list of the names of classes, in their order")
-    return names
 
 
 def _classes_of_labels(
@@ -147,31 +138,9 @@ def _classes_of_labels(
     if words or known_classes:
         return sorted(words) or known_classes or ()
     numbers = [label for label in labels if isinstance(label, int)]
-    largest = max(numbers, default=-1)
-    most = max(MOST_CLASSES, 10 * len(numbers))
+    largest, most = max(numbers, default=-1), max(MOST_CLASSES, 10 * len(numbers))
     if largest >= most:
-        raise DataError(
-            f"{path}, row {numbers.index(largest)} of the train set: label {largest:,} would make "
-            f"{largest + 1:,} classes of {len(numbers):,} examples, and {most:,} is the most: "
-            f"count labels from 0, or give names"
-        )
+        where = f"row {numbers.index(largest)} of the train set: label {largest:,}"
+        wrong = f"{largest + 1:,} classes of {len(numbers):,} examples, and {most:,} is the most"
+        raise DataError(f"{path}, {where} would make {wrong}: count labels from 0, or give names")
     return range(largest + 1)
-
-
-def _labelled(
-    split: str, dataset: Any, column: str, target: str, kind: Kind, classes: Sequence[str]
-) -> TableFiles:
-    values = dataset[target][:]
-    if not values:
-        raise DataError(f"there is nothing to read in the {split} set")
-    dataset = dataset.cast_column(column, getattr(datasets, kind.feature)(decode=False))
-    numbers = {name: number for number, name in enumerate(classes)}
-    labels = [numbers.get(value, -1) if isinstance(value, str) else value for value in values]
-    for row, number in enumerate(labels):
-        if type(number) is not int or not 0 <= number < len(classes):
-            ((name, _),) = TableFiles(split, torch.empty(0), dataset, column).read([row])
-            raise DataError(
-                f"{name}: labels must be from 0 to {len(classes) - 1}, or names of classes, got "
-                f"{values[row]!r} in column {target}"
-            )
-    return TableFiles(split, torch.tensor(labels, dtype=torch.long), dataset, column)

@@ -9,38 +9,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
-from diffstride.lab.data.audio_batches import AudioEvaluation
-from diffstride.lab.data.audio_decoding import to_samples
-from diffstride.lab.data.image_batches import ImageBatches
-from diffstride.lab.data.images import DecodedImages
+from diffstride.lab.data import images, recordings
+from diffstride.lab.data.batches import AudioEvaluation, ImageBatches
 from diffstride.lab.data.labelled_files import DataError
-from diffstride.lab.data.recordings import Recordings
 from diffstride.lab.data.spectrogram import LogMel
-from diffstride.lab.inference.load_trained import TrainedModel, open_model
+from diffstride.lab.inference.trained_model import TrainedModel, open_model
 from diffstride.text import aligned
 
-MOST_BYTES = 2**32
-"""Of a file, which is read at once: what a WAV can hold."""
+MOST_BYTES = 2**32  # of a file, which is read at once: what a WAV can hold
 
 
 class Prediction(NamedTuple):
     """The classes that a file may have."""
 
     file: str
-    task: str
-    """Empty if there is but one."""
-    classes: list[tuple[str, float]]
-    """Names and probabilities, the most probable first."""
+    task: str  # empty if there is but one
+    classes: list[tuple[str, float]]  # names and probabilities, the most probable first
 
 
 class Predictions(NamedTuple):
     """What was predicted, and what could not be."""
 
-    predictions: list[Prediction]
-    """In the order of the files; for each file one for every task."""
-    errors: list[str]
-    """What is wrong with the other files."""
+    predictions: list[Prediction]  # in the order of the files; for each file one for every task
+    errors: list[str]  # what is wrong with the other files
 
 
 def predict_files(
@@ -76,16 +69,16 @@ def predict_files(
             data = _content(Path(file))
             if of_images:
                 return model.preparation.pixels(str(file), data, resize)
-            return to_samples(str(file), data)
+            return recordings.to_samples(str(file), data)
         except DataError as error:
             return error
 
-    from tqdm import tqdm
-
     # As many at once as fit whatever their size; of recordings, which may be long, a few.
-    at_once = _batch_size(model) if of_images else 32
+    *_, height, width = model.preparation.size
+    batch_size = max(1, min(256, 2**20 // (height * width)))
+    at_once = batch_size if of_images else 32
     scores_of = _scores_of_images if of_images else _scores_of_recordings
-    predictions, errors = [], []
+    predictions, errors, tasks = [], [], model.preparation.classes
     with (
         torch.inference_mode(),
         ThreadPoolExecutor(os.cpu_count()) as threads,
@@ -96,26 +89,28 @@ def predict_files(
             contents = list(zip(names, threads.map(read, names), strict=True))
             errors += [str(data) for _, data in contents if isinstance(data, DataError)]
             readable = [(name, data) for name, data in contents if not isinstance(data, DataError)]
-            if readable:
-                scores = scores_of([data for _, data in readable], model)
-                for i, (name, _) in enumerate(readable):
-                    tasks = zip(model.preparation.classes.items(), scores, strict=True)
-                    predictions += [_ranked(name, task, y[i], top) for task, y in tasks]
+            inputs = [data for _, data in readable]
+            scores = scores_of(inputs, model, batch_size) if readable else []
+            for i, (name, _) in enumerate(readable):
+                for (task, classes), y in zip(tasks.items(), scores, strict=True):
+                    values, places = y[i].double().softmax(0).topk(min(top, len(classes)))
+                    ranked = zip(places.tolist(), values.tolist(), strict=True)
+                    named = [(classes[place], value) for place, value in ranked]
+                    predictions.append(Prediction(name, task, named))
             bar.update(len(names))
     return Predictions(predictions, errors)
 
 
 def table(predictions: Sequence[Prediction]) -> str:
     """Return predictions in columns: file, task if there are several, classes, probabilities."""
-    tasks = any(prediction.task for prediction in predictions)
-    heading = ["file", *(["task"] if tasks else [])]
+    rows = [["file", "task"]]
     for i in range(max((len(prediction.classes) for prediction in predictions), default=1)):
-        heading += [f"class {i + 1}" if i else "class", "probability"]
-    rows = [heading]
+        rows[0] += [f"class {i + 1}" if i else "class", "probability"]
     for file, task, classes in predictions:
         cells = [cell for name, value in classes for cell in (name, f"{value:.4f}")]
-        row = [file, *([task] if tasks else []), *cells]
-        rows.append(row + [""] * (len(heading) - len(row)))
+        rows.append([file, task, *cells, *[""] * (len(rows[0]) - 2 - len(cells))])
+    if not any(task for _, task, *_ in rows[1:]):
+        rows = [[file, *cells] for file, _, *cells in rows]
     return "\n".join(aligned(rows))
 
 
@@ -135,38 +130,23 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-def _scores_of_images(pixels: list[Tensor], model: TrainedModel) -> list[Tensor]:
-    split = DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
+def _scores_of_images(pixels: list[Tensor], model: TrainedModel, size: int) -> list[Tensor]:
+    split = images.DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
     mean, std = map(torch.tensor, (model.preparation.mean, model.preparation.std))
-    ((batch, _),) = ImageBatches(split, len(pixels), mean=mean, std=std)
+    ((batch, _),) = ImageBatches(split, size, mean=mean, std=std)
     return model.scores(batch)
 
 
-def _scores_of_recordings(waves: list[Any], model: TrainedModel) -> list[Tensor]:
+def _scores_of_recordings(waves: list[Any], model: TrainedModel, size: int) -> list[Tensor]:
     """Return the mean score of the windows of each recording."""
     starts = np.cumsum([0, *map(len, waves)])
-    split = Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
+    split = recordings.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
     frontend = LogMel(model.preparation.mean[0], model.preparation.std[0])
-    owners, scores = [], []
-    for batch in AudioEvaluation({"": split}, _batch_size(model)):
+    classes = model.preparation.classes.values()
+    sums = [torch.zeros(len(waves), len(names), dtype=torch.float64) for names in classes]
+    for batch in AudioEvaluation({"": split}, size):
         windows, recording = batch[""]
-        owners.append(recording)
-        scores.append([task.double() for task in model.scores(frontend(windows))])
-    owner = torch.cat(owners)
-    by_task = [torch.cat(task) for task in zip(*scores, strict=True)]
-    sums = [y.new_zeros(len(waves), y.shape[1]).index_add_(0, owner, y) for y in by_task]
-    return [total / torch.bincount(owner)[:, None] for total in sums]
-
-
-def _batch_size(model: TrainedModel) -> int:
-    """Return how many inputs to score at once: fewer, if they are large."""
-    _, height, width = model.preparation.size
-    return max(1, min(256, 2**20 // (height * width)))
-
-
-def _ranked(file: str, task: tuple[str, Sequence[str]], scores: Tensor, top: int) -> Prediction:
-    """Return the most probable classes of a file for a task, of which all names are given."""
-    name, classes = task
-    values, places = scores.double().softmax(0).topk(min(top, len(classes)))
-    ranked = zip(places.tolist(), values.tolist(), strict=True)
-    return Prediction(file, name, [(classes[i], value) for i, value in ranked])
+        for total, scores in zip(sums, model.scores(frontend(windows)), strict=True):
+            total.index_add_(0, recording, scores.double())
+    windows_of = torch.from_numpy(np.ceil(np.diff(starts) / recordings.WINDOW_LENGTH))
+    return [total / windows_of[:, None] for total in sums]

@@ -14,8 +14,7 @@ from diffstride.lab.runs.documents import RunError, read_json
 from diffstride.lab.sweeps.paper_tables import COST_ROWS, PAPER, TABLES
 from diffstride.lab.sweeps.plan import SweepPlan, with_model
 from diffstride.lab.sweeps.step_cost import interleaved, peak_bytes
-from diffstride.lab.training.environment import describe_environment
-from diffstride.lab.training.preparation import build_model
+from diffstride.lab.training.preparation import build_model, describe_environment
 
 ROUNDS = 7
 

@@ -33,17 +33,15 @@ class StrideMonitor(Callback):
     def __init__(
         self, input_size: tuple[int, ...] | None = None, path: str | Path | None = None
     ) -> None:
-        self.input_size = input_size
-        self.path = None if path is None else Path(path)
+        self.input_size, self.path = input_size, path
         self.rows: list[dict[str, Any]] = []
-        self.totals: dict[str, float] = {}
-        """What was logged last of the network, without its strides."""
+        self.totals: dict[str, float] = {}  # what was logged last, without strides
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.rows:  # the strides before the first step
-            self._log(trainer, pl_module, epoch=0)
-        else:
+        if self.rows:
             self._write(trainer)
+        else:  # the strides before the first step
+            self._log(trainer, pl_module, epoch=0)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._log(trainer, pl_module, epoch=trainer.current_epoch + 1)
@@ -69,7 +67,7 @@ class StrideMonitor(Callback):
 
     def _write(self, trainer: Trainer) -> None:
         if self.path is not None and trainer.is_global_zero:
-            write_rows(self.path, self.rows)
+            write_rows(Path(self.path), self.rows)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self.rows}
@@ -79,33 +77,29 @@ class StrideMonitor(Callback):
 
 
 class FiniteNumbers(Callback):
-    """Ends a training whose numbers are none any more, before anything of the epoch is written.
-
-    What is kept can be continued. The last step may leave a network that no loss of training tells
-    of: so the loss on test data and all weights are looked at as well.
-    """
+    """Ends a training whose numbers are not finite, before anything of the epoch is written."""
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        # Also on test data, and all weights: no loss of training tells of its last step.
         means = pl_module.means()
         for name, split in (("train_loss", "loss"), ("test_loss", "loss on test data")):
             if not math.isfinite(means.get(name, 0.0)):
                 raise diverged(f"the {split} became {means[name]}", trainer)
-        # Processes have running statistics of their own, and all must come to one answer.
+        # Running statistics differ between processes, and all must come to one answer.
         if not trainer.strategy.reduce_boolean_decision(is_finite(pl_module)):
             raise diverged("weights or strides became infinite", trainer)
 
 
-class Metrics(Callback):
-    """Writes metrics.csv and times.csv, a row per epoch, and prints a line.
+class RunWriter(Callback):
+    """Writes metrics.csv, times.csv and checkpoints of a run after each epoch, and prints a line.
 
-    Args:
-        run: whose files they are.
-        monitor: comes before this one in the list of callbacks, and knows cost and penalty.
+    The last two checkpoints are kept, and the best one. The monitor must come before this callback.
     """
 
+    state_key = "Metrics"  # as in all checkpoints so far
+
     def __init__(self, run: Run, monitor: StrideMonitor) -> None:
-        self.run = run
-        self.monitor = monitor
+        self.run, self.monitor = run, monitor
         self.rows: list[dict[str, Any]] = []
         self.times: list[dict[str, Any]] = []
         self.began = 0.0
@@ -135,6 +129,15 @@ class Metrics(Callback):
                 print(line, flush=True)
             except BrokenPipeError:  # nobody reads any more: train on
                 sys.stdout = Path(os.devnull).open("w")
+        path = self.run.checkpoint_file(epoch["epoch"])
+        # The best first: who is killed between the two repeats the epoch, and writes both.
+        is_best = means["test_accuracy"] >= max(row["test_accuracy"] for row in self.rows)
+        trainer.save_checkpoint(self.run.best_file if is_best else path)
+        if trainer.is_global_zero:
+            if is_best:
+                write(path, self.run.best_file.read_bytes())
+            for old in self.run.checkpoint_files()[2:]:
+                old.unlink()
 
     def _write(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
@@ -148,38 +151,11 @@ class Metrics(Callback):
         self.rows, self.times = list(state_dict["rows"]), list(state_dict["times"])
 
 
-class Checkpoints(Callback):
-    """Keeps the last two epochs and the best one; each file is written atomically.
-
-    Args:
-        run: whose checkpoints they are.
-        metrics: comes before this one in the list of callbacks, so that its last row is saved too.
-    """
-
-    def __init__(self, run: Run, metrics: Metrics) -> None:
-        self.run = run
-        self.metrics = metrics
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        accuracies = [row["test_accuracy"] for row in self.metrics.rows]
-        path = self.run.checkpoint_file(trainer.current_epoch + 1)
-        # The best first: who is killed between the two repeats the epoch, and writes both.
-        is_best = accuracies[-1] >= max(accuracies)
-        trainer.save_checkpoint(self.run.best_file if is_best else path)
-        if not trainer.is_global_zero:
-            return
-        if is_best:
-            write(path, self.run.best_file.read_bytes())
-        for old in self.run.checkpoint_files()[2:]:
-            old.unlink()
-
-
 class Progress(Callback):
     """Shows a bar over all epochs with loss, accuracy and strides, in a terminal only."""
 
     def __init__(self) -> None:
         self.bar: Any = None
-        self.task: Any = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         from rich.console import Console
@@ -196,37 +172,31 @@ class Progress(Callback):
             console=console,
             transient=True,
         )
-        total = int(trainer.estimated_stepping_batches)
-        self.task = self.bar.add_task("", total=total, **self._state(trainer), text="")
+        self.bar.add_task("", total=int(trainer.estimated_stepping_batches))
+        self._show(trainer, "")
         self.bar.start()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self.bar is None:
-            return
-        means = pl_module.means(everywhere=False)
-        text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
-        text += strides_text(pl_module.model)
-        self.bar.update(self.task, **self._state(trainer), text=text)
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if self.bar is not None:
+            means = pl_module.means(everywhere=False)
+            text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
+            self._show(trainer, text + strides_text(pl_module.model))
 
-    @staticmethod
-    def _state(trainer: Trainer) -> dict[str, int]:
-        return {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
+    def _show(self, trainer: Trainer, text: str) -> None:
+        state = {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
+        self.bar.update(self.bar.task_ids[0], **state, text=text)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
 
-    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        self.on_train_end(trainer, pl_module)
+    on_exception = on_train_end
 
 
 def is_finite(module: nn.Module) -> bool:
     """Return whether all parameters and buffers of a network are finite."""
-    tensors = (*module.parameters(), *module.buffers())
-    return all(bool(x.isfinite().all()) for x in tensors)
+    return all(bool(x.isfinite().all()) for x in (*module.parameters(), *module.buffers()))
 
 
 def strides_text(network: nn.Module) -> str:
@@ -238,8 +208,6 @@ def strides_text(network: nn.Module) -> str:
 
 def diverged(what: str, trainer: Trainer) -> FloatingPointError:
     """Return the error of a training whose numbers became infinite or no numbers."""
-    epoch = trainer.current_epoch + 1
+    epoch, advice = trainer.current_epoch + 1, "try a smaller --optim.lr or --optim.stride_lr"
     left = "what was learned before is kept" if epoch > 1 else "nothing was learned, no run is left"
-    return FloatingPointError(
-        f"{what} in epoch {epoch}: try a smaller --optim.lr or --optim.stride_lr; {left}"
-    )
+    return FloatingPointError(f"{what} in epoch {epoch}: {advice}; {left}")

@@ -1,5 +1,6 @@
-"""A classifier with learnable strides, for Lightning."""
+"""Classifiers with learnable strides for Lightning: of images, and of recordings."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,17 +15,18 @@ from diffstride.lab.runs.config import Config
 
 OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 
+# By task: waves, and their labels in training or the numbers of their recordings in evaluation.
+AudioBatch = dict[str, tuple[Tensor, Tensor]]
+
 
 class Classifier(LightningModule):
     """Trains any network that scores images, as a config says."""
 
     def __init__(self, model: nn.Module, config: Config, input_size: tuple[int, ...]) -> None:
         super().__init__()
-        self.model = model
-        self.config = config
-        self.input_size = input_size
+        self.model, self.config, self.input_size = model, config, input_size
+        # By split and task: the sums of loss, right answers and top-5 answers; examples.
         self.sums: dict[tuple[str, str], Tensor] = {}
-        """By split and task: the sums of loss, right answers and top-5 answers; examples."""
 
     def on_train_epoch_start(self) -> None:
         # What is random besides batches, dropout for one, follows from seed and epoch as well: a
@@ -34,14 +36,14 @@ class Classifier(LightningModule):
 
     def training_step(self, batch: Any, step: int) -> Tensor:
         images, labels = batch
-        share = None
-        if self.config.data.mixup > 0:
+        mixed = self.config.data.mixup > 0
+        if mixed:
             images, share = self._mixed(images)
         scores = self.model(images)
         loss = self._loss(scores, labels)
-        if share is not None:
+        if mixed:
             loss = share * loss + (1 - share) * self._loss(scores, labels.flip(0))
-        self.count("train", loss.sum(), scores, labels)
+        self.count("train", loss.sum(), scores, labels, "")
         return self.regularised(loss.mean())
 
     def regularised(self, loss: Tensor) -> Tensor:
@@ -75,25 +77,24 @@ class Classifier(LightningModule):
 
     def validation_step(self, batch: Any, step: int) -> None:
         images, labels = batch
-        scores = self.model(images)
-        loss = F.cross_entropy(scores, labels, reduction="sum")
-        self.count("test", loss, scores, labels)
+        self.count_test(self.model(images), labels)
 
-    # Sums by hand: with torchmetrics there would be three metrics a split and task, each set to
-    # double precision and gathered by itself, top-5 limited to the number of classes, and a second
-    # way to read them for one process only. That is more code, and one reduction here is exact.
-    def count(
-        self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str = ""
-    ) -> None:
-        """Add a batch to the sums, precisely: means must not depend on how batches are shared out.
+    def count_test(self, scores: Tensor, labels: Tensor, task: str = "") -> None:
+        """Add scores of test examples to the sums."""
+        loss = F.cross_entropy(scores, labels, reduction="sum")
+        self.count("test", loss, scores, labels, task)
+
+    # By hand: torchmetrics needs three metrics a split and task, each gathered by itself, and a
+    # second way to read them for one process. One reduction here is less code, and precise: means
+    # must not depend on how batches are shared out.
+    def count(self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str) -> None:
+        """Add a batch, of which ``loss`` is the sum over examples, to the sums.
 
         Every process counts, also one that has no part in a batch: all must have the same keys.
-        ``loss`` is the sum over examples.
         """
         ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
         hits = [ranked[:, 0].sum(), ranked.any(1).sum(), labels.new_tensor(len(labels))]
-        precise = wide(loss.device)
-        sums = torch.cat([loss.detach()[None].to(precise), torch.stack(hits).to(precise)])
+        sums = torch.stack([number.detach().to(wide(loss.device)) for number in (loss, *hits)])
         self.sums[split, task] = self.sums.get((split, task), torch.zeros_like(sums)) + sums
 
     def means(self, everywhere: bool = True) -> dict[str, float]:
@@ -137,12 +138,75 @@ class Classifier(LightningModule):
                 return 0.1
             return float(0.1 ** sum(step >= round(part * steps) for part in optim.milestones))
 
-        schedule: Any = (
-            OneCycleLR(optimiser, [group["lr"] for group in groups], total_steps=steps)
-            if optim.schedule == "onecycle"
-            else LambdaLR(optimiser, factor)
-        )
+        schedule: Any = LambdaLR(optimiser, factor)
+        if optim.schedule == "onecycle":
+            schedule = OneCycleLR(optimiser, [group["lr"] for group in groups], total_steps=steps)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class AudioClassifier(Classifier):
+    """Learns from windows, and is judged on recordings: by the mean score of their windows.
+
+    Args:
+        model: makes scores of spectrograms, or with several tasks scores of each by name.
+        config, input_size: as for any classifier; the size is (1, frames, channels).
+        frontend: makes spectrograms of waves, on the device of the model.
+        classes, labels: by task, their number, and that of every recording for evaluation.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: Config,
+        input_size: tuple[int, ...],
+        frontend: nn.Module,
+        classes: Mapping[str, int],
+        labels: Mapping[str, Tensor],
+    ) -> None:
+        super().__init__(model, config, input_size)
+        self.frontend = frontend
+        self.classes, self.labels = dict(classes), dict(labels)
+        self.scores: dict[str, Tensor] = {}
+
+    def score(self, waves: Tensor) -> dict[str, Tensor]:
+        """Return the scores of every window, by task."""
+        scores = self.model(self.frontend(waves))
+        return scores if isinstance(scores, dict) else dict.fromkeys(self.labels, scores)
+
+    def training_step(self, batch: AudioBatch, step: int) -> Tensor:
+        scores = self.score(torch.cat([waves for waves, _ in batch.values()]))
+        sizes = [len(labels) for _, labels in batch.values()]
+        losses = []
+        for i, (task, (_, labels)) in enumerate(batch.items()):
+            task_scores = torch.split(scores[task], sizes)[i]
+            loss = self._loss(task_scores, labels)
+            self.count("train", loss.sum(), task_scores, labels, task)
+            losses.append(loss.mean())
+        return self.regularised(torch.stack(losses).mean())
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        # Sums over the windows of each recording; the last column counts them.
+        options: Any = dict(dtype=wide(self.device), device=self.device)
+        self.scores = {
+            task: torch.zeros(len(labels), self.classes[task] + 1, **options)
+            for task, labels in self.labels.items()
+        }
+
+    def validation_step(self, batch: AudioBatch, step: int) -> None:
+        for task, (waves, recordings) in batch.items():
+            if len(recordings):  # a process may have no part in the last batch
+                scores = self.score(waves)[task].to(wide(self.device))
+                counted = torch.cat([scores, torch.ones_like(scores[:, :1])], 1)
+                self.scores[task].index_add_(0, recordings, counted)
+
+    def on_validation_epoch_end(self) -> None:
+        rank, processes = process()
+        for task, sums in self.scores.items():
+            sum_over_processes(sums)
+            # Each process counts its part of the recordings.
+            sums, labels = sums[rank::processes], self.labels[task][rank::processes]
+            self.count_test(sums[:, :-1] / sums[:, -1:], labels.to(sums.device), task)
 
 
 def wide(device: torch.device) -> torch.dtype:

@@ -1,6 +1,10 @@
-"""From a config to what is trained: data, network and loaders."""
+"""From a config to what is trained: data, network, loaders, and what is written down before."""
 
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,21 +12,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+import diffstride
 from diffstride import models
-from diffstride.lab.data import digits, images, recordings
-from diffstride.lab.data.audio_batches import AudioBatches, AudioEvaluation
-from diffstride.lab.data.image_batches import Augmentation, ImageBatches, statistics
-from diffstride.lab.data.images import ImageDataset
+from diffstride.lab.data import batches, images, recordings
+from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatches
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
-from diffstride.lab.data.recordings import WINDOW_LENGTH, Recordings
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
-from diffstride.lab.training.audio_classifier import AudioClassifier
-from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.training.classifier import AudioClassifier, Classifier
 
-Facts = Mapping[str, Any]
-"""What a run folder keeps of its data, so that a network can be used without them."""
+Facts = Mapping[str, Any]  # what a run keeps of its data, so that a network works without them
 
 
 class Prepared(NamedTuple):
@@ -35,12 +35,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(config: Config, known: Facts | None = None) -> Prepared:
-    """Read the data and build the network.
+    """Read the data and build the network of a config.
 
-    Args:
-        config: what is wanted.
-        known: the facts of a run that these data are for; they must have its classes, and are
-            normalised as its were.
+    With the facts of a run, data must have its classes, and are normalised as its data were.
     """
     config.check()
     return (_audio if config.data.kind == "audio" else _images)(config, known)
@@ -48,29 +45,36 @@ def prepare(config: Config, known: Facts | None = None) -> Prepared:
 
 def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
     """Return the network for data of which these are the facts."""
-    settings = asdict(config)
+    settings, classes = asdict(config), facts["classes"]
     settings["shared"] = settings.pop("shared_stride")
-    classes = facts["classes"]
     several = isinstance(classes, Mapping)
-    return models.create(
-        num_classes={k: len(v) for k, v in classes.items()} if several else len(classes),
-        in_channels=facts["size"][0],
-        **settings,
-    )
+    numbers = {k: len(v) for k, v in classes.items()} if several else len(classes)
+    return models.create(num_classes=numbers, in_channels=facts["size"][0], **settings)
 
 
 def _images(config: Config, known: Facts | None) -> Prepared:
-    data = _load_images(config.data, known["classes"] if known else None)
-    if known is None:
-        mean, std = statistics(data.train)
+    options = config.data
+    if options.path is None:
+        data = images.load_digits(options.limit)
     else:
-        _check_classes(list(data.classes), known, config.data.path)
+        data = images.load(
+            options.path,
+            label=options.label,
+            image_size=options.image_size,
+            limit=options.limit,
+            skip_corrupt=options.skip_corrupt,
+            encoded=options.inception_crop,
+            classes=known["classes"] if known else None,
+        )
+    if known is None:
+        mean, std = batches.statistics(data.train)
+    else:
+        _check_classes(list(data.classes), known, options.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
-        if data.size[0] != known["size"][0]:
-            raise DataError(
-                f"{config.data.path} has images of {data.size[0]} channels, and the run was "
-                f"trained on {known['size'][0]}"
-            )
+        channels, trained_on = data.size[0], known["size"][0]
+        if channels != trained_on:
+            wrong = f"has images of {channels} channels, and the run was trained on {trained_on}"
+            raise DataError(f"{options.path} {wrong}")
     facts = {
         "size": data.size,
         "classes": data.classes,
@@ -82,57 +86,45 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     }
     torch.manual_seed(config.seed)
     module = Classifier(build_model(config.model, facts), config, data.size)
-    batch_size = config.data.batch_size
     train = ImageBatches(
         data.train,
-        min(batch_size, len(data.train)),
-        augmentation=Augmentation(config.data.crop_padding, config.data.flip),
+        min(options.batch_size, len(data.train)),
+        augmentation=batches.Augmentation(options.crop_padding, options.flip),
         shuffle=True,
         seed=config.seed,
         mean=mean,
         std=std,
     )
-    test = ImageBatches(data.test, batch_size, mean=mean, std=std)
+    test = ImageBatches(data.test, options.batch_size, mean=mean, std=std)
     return Prepared(facts, module, train, test)
-
-
-def _load_images(config: DataConfig, classes: Sequence[str] | None) -> ImageDataset:
-    if config.path is None:
-        return digits.load(config.limit)
-    return images.load(
-        config.path,
-        label=config.label,
-        image_size=config.image_size,
-        limit=config.limit,
-        skip_corrupt=config.skip_corrupt,
-        encoded=config.inception_crop,
-        classes=classes,
-    )
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
     options = config.data
     train, test, classes = {}, {}, {}
     for name, (path, label) in _tasks(options).items():
-        opened = open_files(path, AUDIO, layout=options.layout, label=label, limit=options.limit)
-        classes[name] = opened.classes
+        *splits, classes[name] = open_files(
+            path, AUDIO, layout=options.layout, label=label, limit=options.limit
+        )
         train[name], test[name] = (
             recordings.load(files, options.cache, path, skip_corrupt=options.skip_corrupt)
-            for files in (opened.train, opened.test)
+            for files in splits
         )
 
     def by_task(values: Mapping[str, Any]) -> Any:
         """Return the values of several tasks by name, or that of a single one."""
         return values if options.task else values[""]
 
-    if known is None:
-        mean, std = _spectrogram_statistics(train)
+    if known is None:  # from a few windows of every task
+        (batch,) = AudioBatches(train, 100 * len(train), steps=1)
+        values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
+        mean, std = values.mean().item(), max(values.std().item(), 1e-3)
     else:
         _check_classes(by_task({name: list(names) for name, names in classes.items()}), known)
         mean, std = known["mean"][0], known["std"][0]
     skipped = (path for name in train for split in (train, test) for path in split[name].skipped)
     facts = {
-        "size": (1, WINDOW_LENGTH // HOP, CHANNELS),
+        "size": (1, recordings.WINDOW_LENGTH // HOP, CHANNELS),
         "axes": ("time", "frequency"),
         "sampling_rate": (FRAME_RATE, 1),
         "classes": by_task(classes),
@@ -151,13 +143,9 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
         {name: len(names) for name, names in classes.items()},
         {name: split.labels for name, split in test.items()},
     )
-    batch_size, steps = config.data.batch_size, config.trainer.steps
-    return Prepared(
-        facts,
-        module,
-        AudioBatches(train, batch_size, steps=steps, seed=config.seed),
-        AudioEvaluation(test, batch_size),
-    )
+    steps = config.trainer.steps
+    windows = AudioBatches(train, options.batch_size, steps=steps, seed=config.seed)
+    return Prepared(facts, module, windows, AudioEvaluation(test, options.batch_size))
 
 
 def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:
@@ -177,24 +165,59 @@ def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:
         if name in tasks or hasattr(nn.ModuleDict, name):
             raise DataError(f"--data.task {text}: {name!r} is taken, give the task another name")
         if not (name.isidentifier() and path):
-            raise DataError(
-                f"--data.task must be NAME=PATH or NAME=PATH:LABEL, NAME of letters and digits, "
-                f"got {text!r}"
-            )
+            form = "NAME=PATH or NAME=PATH:LABEL, NAME of letters and digits"
+            raise DataError(f"--data.task must be {form}, got {text!r}")
         tasks[name] = (path, label or None)
     return tasks
 
 
-def _spectrogram_statistics(tasks: Mapping[str, Recordings]) -> tuple[float, float]:
-    """Return the mean and standard deviation of spectrograms, from a few windows of every task."""
-    (batch,) = AudioBatches(tasks, 100 * len(tasks), steps=1)
-    values = log_mel(torch.cat([waves for waves, _ in batch.values()]))
-    return values.mean().item(), max(values.std().item(), 1e-3)
-
-
 def _check_classes(classes: Any, known: Facts, path: str | None = None) -> None:
     if classes != known["classes"]:
-        raise DataError(
-            f"{path or 'these data'} must have the classes {known['classes']} that the run was "
-            f"trained on, got {classes}"
-        )
+        wanted = f"the classes {known['classes']} that the run was trained on"
+        raise DataError(f"{path or 'these data'} must have {wanted}, got {classes}")
+
+
+def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
+    """Return test examples of three classes, each with its class and rows of grey values up to 255.
+
+    They are for a look at the run without its data: of recordings, the spectrogram of a second.
+    """
+    classes, test = prepared.facts["classes"], prepared.test
+    if isinstance(test, ImageBatches):
+        labels = test.split.labels
+    else:
+        task, sounds = next(iter(test.tasks.items()))
+        labels, classes = sounds.labels, classes[task] if task else classes
+    first = {label: i for i, label in reversed(list(enumerate(labels.tolist())))}
+    chosen = sorted(first[label] for label in sorted(first)[:3])
+    if isinstance(test, ImageBatches):
+        maps = test.split.take(torch.tensor(chosen)).float().mean(1)
+    else:
+        maps = log_mel(sounds.windows([(i, 0) for i in chosen]))
+        low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
+        maps = 255 * (maps - low) / (high - low).clamp(min=1e-6)
+    pixels = maps.round().int().tolist()
+    names = [classes[label] for label in labels[chosen].tolist()]
+    return [{"label": n, "pixels": p} for n, p in zip(names, pixels, strict=True)]
+
+
+def describe_environment(config: Config) -> dict[str, Any]:
+    """Return the versions, machine, seed, commit and time of a run that begins now."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        git = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        commit = git.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        commit = None
+    return {
+        "diffstride": diffstride.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "seed": config.seed,
+        "commit": commit,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

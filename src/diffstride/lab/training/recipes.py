@@ -26,7 +26,7 @@ def vary(config: Config, **sections: Mapping[str, Any]) -> Config:
 
 
 def recipe(summary: str, config: Config, **sections: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with a config, varied."""
+    """Return a recipe with a config that has other settings in some of its sections."""
     return Recipe(summary, vary(config, **sections))
 
 
@@ -47,6 +47,17 @@ AUDIO = vary(
     optim=dict(name="adam", lr=1e-4, weight_decay=0.0, schedule="constant"),
     trainer=dict(epochs=1000, steps=1000),
 )
+
+PUBLISHED_AUDIO = {
+    "scenes": ("TUT Urban Acoustic Scenes 2018, 10 kinds of places", dict(layout="urban_scenes")),
+    "birds": ("DCASE 2018 bird audio detection", dict(layout="birds")),
+    "instruments": (
+        "NSynth, 11 families of instruments",
+        dict(layout="nsynth", label="instrument_family"),
+    ),
+    "pitch": ("NSynth, 128 pitches", dict(layout="nsynth", label="pitch")),
+    "commands": ("Speech Commands v0.02, 35 words", dict(layout="speech_commands")),
+}
 
 RECIPES = {
     "digits": recipe(
@@ -100,27 +111,10 @@ RECIPES = {
         optim=dict(weight_decay=1e-3, milestones=(30 / 90, 60 / 90, 80 / 90)),
         trainer=dict(epochs=90),
     ),
-    "audio_scenes": recipe(
-        "TUT Urban Acoustic Scenes 2018, 10 kinds of places, as in the paper",
-        AUDIO,
-        data=dict(layout="urban_scenes"),
-    ),
-    "audio_birds": recipe(
-        "DCASE 2018 bird audio detection, as in the paper", AUDIO, data=dict(layout="birds")
-    ),
-    "audio_instruments": recipe(
-        "NSynth, 11 families of instruments, as in the paper",
-        AUDIO,
-        data=dict(layout="nsynth", label="instrument_family"),
-    ),
-    "audio_pitch": recipe(
-        "NSynth, 128 pitches, as in the paper", AUDIO, data=dict(layout="nsynth", label="pitch")
-    ),
-    "audio_commands": recipe(
-        "Speech Commands v0.02, 35 words, as in the paper",
-        AUDIO,
-        data=dict(layout="speech_commands"),
-    ),
+    **{
+        f"audio_{name}": recipe(f"{what}, as in the paper", AUDIO, data=data)
+        for name, (what, data) in PUBLISHED_AUDIO.items()
+    },
     "audio": recipe("recordings of your own: --data.path, or --data.task for several tasks", AUDIO),
     "audio_multitask": recipe(
         "one network for several tasks, as in the paper: --data.task NAME=PATH[:LABEL] for each",
@@ -130,10 +124,7 @@ RECIPES = {
 
 
 def find(name: str) -> tuple[str, Config] | None:
-    """Return the config of a recipe, of a file or of a run, and a name for runs made from it.
-
-    Returns None if there is no recipe, file or run of this name.
-    """
+    """Return a name for runs, and the config, of a recipe, a file or a run; None if it is none."""
     if name in RECIPES:
         return name, RECIPES[name].config
     path = Path(name).expanduser()
@@ -145,44 +136,35 @@ def find(name: str) -> tuple[str, Config] | None:
 
 
 def check_place(config: Config, name: str, words: Sequence[str]) -> None:
-    """Raise a ValueError if a file, and nobody at the command line, wants to write elsewhere.
+    """Raise a ValueError if the file ``name``, and not the command line, says to write elsewhere.
 
-    Args:
-        config: with what the command line said.
-        name: of the recipe, or the path of the file.
-        words: of the command line.
+    ``config`` is that of the recipe or file, with what the words of the command line said.
     """
-    if name in RECIPES or any(word.partition("=")[0] == "--out" for word in words):
-        return
     place = Path(config.out)
     anchored = place.is_absolute() or PureWindowsPath(config.out).anchor
-    if anchored or ".." in place.parts or config.out.startswith("~"):
-        raise ValueError(
-            f"{name} would write its run into {config.out!r}, outside of this folder: if you want "
-            f"that, say so with --out {config.out}; --out runs is the usual place"
-        )
+    elsewhere = anchored or ".." in place.parts or config.out.startswith("~")
+    if elsewhere and _only_in_file("--out", name, words):
+        wrong = f"would write its run into {config.out!r}, outside of this folder"
+        advice = f"if you want that, say so with --out {config.out}; --out runs is the usual place"
+        raise ValueError(f"{name} {wrong}: {advice}")
 
 
 def rate_of_earlier_version(config: Config, name: str, words: Sequence[str]) -> str | None:
     """Return what to say of a stride_lr in a file that looks like one of an earlier version.
 
     It was a multiple of lr then, of 10 or 30 in what was written for short runs; a rate like that
-    takes a stride from one end to the other in a step. None if there is nothing to say.
-
-    Args:
-        config: with what the command line said.
-        name: of the recipe, or the path of the file.
-        words: of the command line.
+    takes a stride from one end to the other in a step. The arguments are as in `check_place`.
     """
     rate = config.optim.stride_lr
-    given = any(word.partition("=")[0] == "--optim.stride_lr" for word in words)
-    if name in RECIPES or given or rate is None or rate < 10:
+    if rate is None or rate < 10 or not _only_in_file("--optim.stride_lr", name, words):
         return None
-    return (
-        f"{name}: stride_lr {rate:g} is taken for the learning rate of strides. In files of "
-        f"earlier versions it was a multiple of lr: if this is one, {rate * config.optim.lr:g} is "
-        f"the same"
-    )
+    now = f"{name}: stride_lr {rate:g} is taken for the learning rate of strides"
+    then = "In files of earlier versions it was a multiple of lr"
+    return f"{now}. {then}: if this is one, {rate * config.optim.lr:g} is the same"
+
+
+def _only_in_file(option: str, name: str, words: Sequence[str]) -> bool:
+    return name not in RECIPES and not any(word.partition("=")[0] == option for word in words)
 
 
 def override(config: Config, words: Sequence[str], program: str) -> Config:

@@ -18,52 +18,43 @@ from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import callbacks
-from diffstride.lab.training.checkpoints import SealedCheckpoints, newest_checkpoint
-from diffstride.lab.training.environment import describe_environment
-from diffstride.lab.training.example_inputs import choose_examples
+from diffstride.lab.training import callbacks, preparation
 from diffstride.lab.training.preparation import Prepared, prepare
+from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
+# Called with the folder of a run that is trained, while no other process may write it.
 Conclude = Callable[[Path], None]
-"""Called with the folder of a run that is trained, while no other process may write it."""
 
 
 def train(config: Config, recipe: str, conclude: Conclude | None = None) -> Run:
     """Make a run and train it to its end, then conclude it. Returns the run.
 
-    If it fails before an epoch is finished, no folder is left.
-
-    Raises:
-        ValueError: if there is a run of this name already, or another process makes one.
+    If it fails before an epoch is finished, no folder is left. If there is a run of this name
+    already, or another process makes one, that is a ValueError.
     """
     config.check()
     run = Run.of(config, recipe)
-    is_first = is_first_process()
-    with locked(run.folder) if is_first else nullcontext():
-        with _nothing_left(run) if is_first else nullcontext():
-            if is_first:
-                run.check_new()
-            prepared = prepare(config)
-            prepared.module.keep_budget()
-            trainer = _trainer(run, config, prepared)
-            if is_first:
-                examples = choose_examples(prepared)
-                run.create(config, describe_environment(config), prepared.facts, examples)
-            _fit(trainer, prepared)
-        if conclude is not None and is_first:
-            conclude(run.folder)
+    with _alone(run, conclude) as is_first, _nothing_left(run) if is_first else nullcontext():
+        if is_first:
+            run.check_new()
+        prepared = prepare(config)
+        prepared.module.keep_budget()
+        trainer = _trainer(run, config, prepared)
+        if is_first:
+            environment = preparation.describe_environment(config)
+            examples = preparation.choose_examples(prepared)
+            run.create(config, environment, prepared.facts, examples)
+        _fit(trainer, prepared)
     return run
 
 
 def resume(folder: str | Path, conclude: Conclude | None = None) -> Run:
     """Continue a run from the last checkpoint that can be read, then conclude it. Returns the run.
 
-    Raises:
-        ValueError: if another process trains it, or it can't be continued.
+    If another process trains it, or it can't be continued, that is a ValueError.
     """
     run = Run.open(folder)
-    is_first = is_first_process()
-    with locked(run.folder) if is_first else nullcontext():
+    with _alone(run, conclude):
         config, facts = run.config, run.data
         checkpoint, _ = newest_checkpoint(run)
         prepared = prepare(config, facts)
@@ -71,12 +62,9 @@ def resume(folder: str | Path, conclude: Conclude | None = None) -> Run:
         for name in ("size", "train", "test"):
             then, now = facts.get(name), json.loads(json.dumps(prepared.facts[name]))
             if then != now:
-                raise RunError(
-                    f"{run.folder} was trained on other data: {name} was {then} and is {now} now"
-                )
+                change = f"{name} was {then} and is {now} now"
+                raise RunError(f"{run.folder} was trained on other data: {change}")
         _fit(_trainer(run, config, prepared), prepared, checkpoint)
-        if conclude is not None and is_first:
-            conclude(run.folder)
     return run
 
 
@@ -84,6 +72,18 @@ def is_first_process() -> bool:
     """Return whether this is the process that writes and prints."""
     names = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
     return all(int(os.environ.get(name, 0)) == 0 for name in names)
+
+
+@contextmanager
+def _alone(run: Run, conclude: Conclude | None) -> Iterator[bool]:
+    """Lock a run, conclude it at the end, and yield True, in the process that writes and prints."""
+    if not is_first_process():
+        yield False
+        return
+    with locked(run.folder):
+        yield True
+        if conclude is not None:
+            conclude(run.folder)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def _quiet() -> Iterator[None]:
 @_quiet()
 def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     monitor = callbacks.StrideMonitor(tuple(prepared.facts["size"]), run.strides_file)
-    metrics = callbacks.Metrics(run, monitor)
+    writer = callbacks.RunWriter(run, monitor)
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -124,17 +124,11 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[
-            callbacks.FiniteNumbers(),
-            monitor,
-            metrics,
-            callbacks.Checkpoints(run, metrics),
-            callbacks.Progress(),
-        ],
+        callbacks=[callbacks.FiniteNumbers(), monitor, writer, callbacks.Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
-        enable_progress_bar=False,  # there is our own
+        enable_progress_bar=False,  # callbacks.Progress shows one
         enable_model_summary=False,
         num_sanity_val_steps=0,
         deterministic=True,

@@ -1,21 +1,78 @@
-"""What a run has learned: its network, how good it is, its strides."""
+"""What a run has learned: its checkpoints, its network, how good it is, its strides."""
 
+import io
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
+from diffstride.files import write
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.checkpoints import newest_checkpoint, read_checkpoint
+from diffstride.lab.runs.sealed import seal, unseal
 from diffstride.lab.training.preparation import build_model, prepare
 
 
-def read_weights(run: Run, best: bool) -> dict[str, Any]:
-    """Return the weights of the last epoch of a run, or of its best one."""
+class SealedCheckpoints(TorchCheckpointIO):
+    """Makes Lightning write checkpoints atomically with a digest, and refuse damaged ones."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        write(Path(path), seal(content.getvalue()))
+
+    def load_checkpoint(self, path: Any, *_: Any, **options: Any) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return a checkpoint of which nothing is executed; a damaged one is a RunError."""
+    try:
+        content = unseal(path.read_bytes())
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or "state_dict" not in state:
+            raise ValueError("it holds no state")
+    except Exception as error:  # whatever it is, the checkpoint can't be used
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(f"{path} can't be read ({first})") from error
+    return state
+
+
+def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | tuple[None, None]:
+    """Return the last checkpoint that can be read, and where it is; None if there are none yet.
+
+    A line on stderr names each one that can't be read; if that is all of them, it is a RunError.
+    """
+    files = run.checkpoint_files()
+    for path in files:
+        try:
+            return path, read_checkpoint(path)
+        except RunError as error:
+            print(f"{error}: trying the one before", file=sys.stderr, flush=True)
+    if files:
+        wrong = f"none of its {len(files)} checkpoints can be read, and nothing was changed"
+        advice = "put back a copy of one, or train the run anew under another --name"
+        raise RunError(f"{run.folder}: {wrong}: {advice}")
+    return None, None
+
+
+def load_model(run: Run, best: bool = False) -> nn.Module:
+    """Return the network of a run as it is after its last epoch, or was after its best one."""
+    model, weights = build_model(run.config.model, run.data), _read_weights(run, best).items()
+    prefix = "model."
+    network = {k.removeprefix(prefix): v for k, v in weights if k.startswith(prefix)}
+    _load_weights(model, network, run)
+    return model.eval()
+
+
+def _read_weights(run: Run, best: bool) -> dict[str, Any]:
     if not best:
         _, state = newest_checkpoint(run)
     else:
@@ -26,25 +83,13 @@ def read_weights(run: Run, best: bool) -> dict[str, Any]:
     return weights
 
 
-def load_model(run: Run, best: bool = False) -> nn.Module:
-    """Return the network of a run as it is after its last epoch, or was after its best one."""
-    model = build_model(run.config.model, run.data)
-    weights = read_weights(run, best).items()
-    prefix = "model."
-    own = {k.removeprefix(prefix): v for k, v in weights if k.startswith(prefix)}
-    _load_weights(model, own, run)
-    return model.eval()
-
-
 def _load_weights(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip()
-        raise RunError(
-            f"{run.folder} has config.yaml and data.json of another network than its checkpoints: "
-            f"{reason}"
-        ) from error
+        wrong = "has config.yaml and data.json of another network than its checkpoints"
+        raise RunError(f"{run.folder} {wrong}: {reason}") from error
 
 
 def evaluate(
@@ -55,12 +100,10 @@ def evaluate(
     config = run.config
     if data_path is not None:
         if config.data.task:
-            raise RunError(
-                f"{folder} is of several tasks, and one --data.path is not enough: evaluate it "
-                f"without"
-            )
+            wrong = "is of several tasks, and one --data.path is not enough"
+            raise RunError(f"{folder} {wrong}: evaluate it without")
         config = replace(config, data=replace(config.data, path=data_path))
-    weights = read_weights(run, best)
+    weights = _read_weights(run, best)  # before the data, which take longer
     prepared = prepare(config, run.data)
     module = prepared.module.eval()
     _load_weights(module, weights, run)
@@ -75,9 +118,8 @@ def evaluate(
 def learned_strides(folder: str | Path, best: bool = False) -> StrideTable:
     """Return the stride table of a run's network."""
     run = Run.open(folder)
-    facts = run.data
-    rate = facts.get("sampling_rate")
-    return stride_table(load_model(run, best), tuple(facts["size"]), sampling_rate=rate)
+    size, rate = tuple(run.data["size"]), run.data.get("sampling_rate")
+    return stride_table(load_model(run, best), size, sampling_rate=rate)
 
 
 def summary(folder: str | Path) -> list[str]:
@@ -92,9 +134,8 @@ def summary(folder: str | Path) -> list[str]:
     table = learned_strides(folder)
     lines.append(str(table))
     if cutoff := table.rows[0].cutoff:
-        hertz, cycles = cutoff
         lines.append(
-            f"the first layer passes up to {hertz:.1f} Hz along time and {cycles:.3f} cycles "
-            f"per mel channel along frequency"
+            f"the first layer passes up to {cutoff[0]:.1f} Hz along time and {cutoff[1]:.3f} "
+            f"cycles per mel channel along frequency"
         )
     return lines
