@@ -1,4 +1,4 @@
-"""Cut a validation part off the training data of a parquet folder, so that choices can be made on it.
+"""Cut a validation part off the training data of a parquet folder, to make choices on it.
 
     python -m docs.validation FOLDER NEW_FOLDER [--by COLUMN]
 

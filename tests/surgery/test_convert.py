@@ -123,6 +123,42 @@ def sites(model):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_with_tight_windows_every_map_keeps_its_size(name):
+    make, dims = MODELS[name]
+    model = make().eval()
+    converted, report = convert(model, example(dims), smoothness=1.0, convention="tight")
+    assert report.sites
+    assert [site.size_after for site in report.sites] == [s.size_before for s in report.sites]
+    x = example(dims)
+    assert tensor(converted(x)).shape == tensor(model(x)).shape
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_convolutions_run_in_any_order_when_nobody_looks_on(name):
+    """Someone who looks on has the plain order: the numbers and gradients are the same."""
+    make, dims = MODELS[name]
+    torch.manual_seed(0)
+    model = make().double().eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+    x = example(dims).double()
+    converted, _ = convert(model, x, smoothness=1.0, convention="tight")
+    parameters = [p for p in converted.parameters() if p.requires_grad]
+
+    def run():
+        y = tensor(converted(x))
+        grads = torch.autograd.grad(y.square().mean(), parameters, allow_unused=True)
+        return [y, *(g for g in grads if g is not None)]
+
+    reordered = run()
+    for module in sites(converted).values():
+        module.downsample.register_forward_hook(lambda *_: None)
+    for a, b in zip(reordered, run(), strict=True):
+        assert (a - b).norm() <= 1e-10 * max(b.norm(), 1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_networks_of_others_are_converted_and_train(name, tmp_path):
     make, dims = MODELS[name]
     torch.manual_seed(0)
