@@ -142,8 +142,7 @@ def table(words: list[str]) -> int:
     text = "the folders of the runs; or that of a sweep, in which table.csv, .md and .tex are "
     folders: Arguments = {"run": dict(nargs="+", help=text + "written too")}
     args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
-    from diffstride.lab.reports.run_table import compare
-    from diffstride.lab.reports.sweep_table import write_tables
+    from diffstride.lab.reports.tables import compare, write_tables
 
     sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
     for path in sweeps:
@@ -255,12 +254,12 @@ def predict(words: list[str]) -> int:
 
 def _conclude(folder: Path) -> None:
     """Print what a run ends with: accuracy, strides, and where it is."""
-    from diffstride.lab.reports import page, stride_figure
+    from diffstride.lab.reports import page, plots
     from diffstride.lab.training import trained_run
 
     for text in trained_run.summary(folder):
         print(text)
-    figure = stride_figure.draw_run(folder)
+    figure = plots.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 

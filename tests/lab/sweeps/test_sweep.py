@@ -18,12 +18,12 @@ import pytest
 from diffstride.analysis.cost import cost
 from diffstride.lab.cli import main
 from diffstride.lab.runs import lock
-from diffstride.lab.runs.config_file import write_config
+from diffstride.lab.runs.config import flat, write_config
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines, grids, sweep
 from diffstride.lab.sweeps import paper_tables as tables
 from diffstride.lab.sweeps.forecast import forecast_line
-from diffstride.lab.sweeps.plan import as_words, flat
+from diffstride.lab.sweeps.plan import as_words
 from diffstride.lab.sweeps.progress import SweepProgress
 from diffstride.lab.training import preparation, recipes
 

@@ -6,13 +6,13 @@ example, which differ in their seeds alone. It shows them in sections. A section
 and blocks, each of which is a table, a row of figures, a row of images or a row of cards.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from diffstride.lab.reports.run_reader import RunRecord, read_run
-from diffstride.lab.reports.sweep_reader import MEAN, Sweep, read_sweep
+from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 
 PageBlock: TypeAlias = dict[str, Any]
 """What the template shows by its ``kind``."""
@@ -22,8 +22,7 @@ Legend: TypeAlias = list[tuple[int | None, int, str]]
 MOST_SINGLE_RUNS = 12  # more runs than this are drawn in groups of the same beginning
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A title with what is below it; without blocks, the page leaves it out."""
 
     title: str
@@ -31,8 +30,7 @@ class Section:
     blocks: list[PageBlock]
 
 
-@dataclass(frozen=True)
-class RunGroup:
+class RunGroup(NamedTuple):
     """Runs that are drawn together; the row is their setting and the column their method."""
 
     title: str
@@ -41,27 +39,15 @@ class RunGroup:
     runs: list[RunRecord]
 
 
-@dataclass(frozen=True)
 class Chapter:
-    """A sweep, or all runs that belong to none."""
+    """A sweep, or all runs that belong to none; its columns are in the order of their colours."""
 
-    title: str
-    groups: list[RunGroup]
-    sweep: Sweep | None = None
-
-    @property
-    def runs(self) -> list[RunRecord]:
-        return [run for group in self.groups for run in group.runs]
-
-    @property
-    def rows(self) -> list[str]:
-        return list(dict.fromkeys(group.row for group in self.groups))
-
-    @property
-    def columns(self) -> list[str]:
-        """The methods, in the order of their colours."""
-        planned = map(self.sweep.title, self.sweep.columns) if self.sweep else ()
-        return list(dict.fromkeys([*planned, *(group.column for group in self.groups)]))
+    def __init__(self, title: str, groups: list[RunGroup], sweep: Sweep | None = None) -> None:
+        self.title, self.groups, self.sweep = title, groups, sweep
+        self.runs = [run for group in groups for run in group.runs]
+        self.rows = list(dict.fromkeys(group.row for group in groups))
+        planned = map(sweep.title, sweep.columns) if sweep else ()
+        self.columns = list(dict.fromkeys([*planned, *(group.column for group in groups)]))
 
 
 def table(
@@ -100,9 +86,9 @@ def collect(paths: Iterable[str | Path]) -> list[Chapter]:
             )
         for folder in folders:
             if (folder / "sweep.json").is_file():
-                chapters.append(_sweep_chapter(read_sweep(folder)))
+                chapters.append(_sweep_chapter(Sweep(folder)))
             else:
-                runs.append(read_run(folder))
+                runs.append(RunRecord(folder))
     if runs:
         title = given[0].resolve().name if len(given) == 1 else f"{len(runs)} runs"
         chapters.append(Chapter(title if len(runs) > 1 else runs[0].name, _run_groups(runs)))
@@ -115,15 +101,16 @@ def _is_run_or_sweep(folder: Path) -> bool:
 
 def _sweep_chapter(sweep: Sweep) -> Chapter:
     """A sweep with a group for each cell of its table in which a run has begun."""
-    groups: dict[tuple[str, str], RunGroup] = {}
-    cells = [(row, column) for row in sweep.plan["rows"] for column in sweep.columns]
-    for row, column in [*cells, *((entry["row"], entry["column"]) for entry, _ in sweep.begun())]:
+    cells = itertools.product(sweep.plan["rows"], sweep.columns)
+    runs_in: dict[tuple[str, str], list[RunRecord]] = {cell: [] for cell in cells}
+    for entry, run in sweep.begun():
+        runs_in.setdefault((entry["row"], entry["column"]), []).append(run)
+    groups = []
+    for (row, column), runs in runs_in.items():
         # A network for all tasks belongs to the row of their means.
         setting, method = "all tasks" if row == MEAN else row, sweep.title(column)
-        groups[row, column] = RunGroup(f"{method} {setting}", setting, method, [])
-    for entry, run in sweep.begun():
-        groups[entry["row"], entry["column"]].runs.append(run)
-    return Chapter(str(sweep.plan["title"]), [g for g in groups.values() if g.runs], sweep)
+        groups += [RunGroup(f"{method} {setting}", setting, method, runs)] if runs else []
+    return Chapter(str(sweep.plan["title"]), groups, sweep)
 
 
 def _run_groups(runs: list[RunRecord]) -> list[RunGroup]:

@@ -1,9 +1,9 @@
 """How numbers and tables are written: means with deviations; text, Markdown and LaTeX."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -69,12 +69,17 @@ def plain_text(tables: Tables, notes: Sequence[str]) -> str:
 
 def document(template: str, tables: Tables, notes: Sequence[str]) -> str:
     """The tables by a template: that of Markdown or that of LaTeX."""
+    filters = {"markdown": _markdown, "latex": _latex}
+    made = environment(filters, keep_trailing_newline=True).get_template(template)
+    return made.render(tables=tables, notes=notes)
+
+
+def environment(filters: Mapping[str, Any], **options: Any) -> Environment:
+    """What makes text of our templates, in which everything that they name must be given."""
     loader = FileSystemLoader(TEMPLATES)
-    environment = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters |= {"markdown": _markdown, "latex": _latex}
-    return environment.get_template(template).render(tables=tables, notes=notes)
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, **options)
+    made.filters |= filters
+    return made
 
 
 def _markdown(cell: str) -> str:

@@ -56,20 +56,15 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Return whether the process has ended, as far as this machine can tell."""
-        if self.host != platform.node():
-            return False
-        now = process_start(self.pid)
-        return now is not None and now != self.start
+        here = self.host == platform.node()
+        return here and process_start(self.pid) not in (None, self.start)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if it is not there.
+    """Hold the lock of a folder, or raise Busy if another process holds it.
 
-    A folder that is empty in the end, and was made here, is removed again.
-
-    Raises:
-        Busy: if another process holds it.
+    The folder is made if it is not there, and removed again if it is empty in the end.
     """
     new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     end = time.monotonic() + PATIENCE
@@ -102,12 +97,12 @@ def holder(folder: Path) -> str | None:
     if not path.exists():
         return None
     if not _has_flock(folder):
-        return None if _is_left(path) else _holder_name(path)
+        return None if _is_left(path) else str(_read(path) or "another process")
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder_name(path)
+        return str(_read(path) or "another process")
     except FileNotFoundError:  # given back just now
         pass
     return None
@@ -206,14 +201,10 @@ def _is_left(path: Path) -> bool:
 
 
 def _busy(path: Path) -> Busy:
-    message = f"{path.parent} is being written by {_holder_name(path)}: wait until it has ended"
-    if (process := _read(path)) is not None and process.host != platform.node():
-        message += f", or remove {path} if you know that it has"
-    return Busy(message)
-
-
-def _holder_name(path: Path) -> str:
-    return str(_read(path) or "another process")
+    process, advice = _read(path), "wait until it has ended"
+    if process is not None and process.host != platform.node():
+        advice += f", or remove {path} if you know that it has"
+    return Busy(f"{path.parent} is being written by {process or 'another process'}: {advice}")
 
 
 def _this_process() -> str:

@@ -1,11 +1,11 @@
 """A sweep before it starts: the cells of its table, the runs that fill them, their settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import Config, flat
 from diffstride.lab.training import recipes
 
 MOST_RUNS = 5_000
@@ -124,17 +124,6 @@ def dashed(strides: Iterable[float]) -> str:
 def with_model(config: Config, **settings: Any) -> Config:
     """Return a config with other settings of its network."""
     return replace(config, model=replace(config.model, **settings))
-
-
-def flat(config: Config) -> dict[str, Any]:
-    """Return the settings of a config by their names on the command line."""
-    values: dict[str, Any] = {}
-    for section, content in asdict(config).items():
-        if isinstance(content, dict):
-            values |= {f"{section}.{name}": value for name, value in content.items()}
-        else:
-            values[section] = content
-    return values
 
 
 def check_number(cells: int, seeds: int, where: str) -> None:

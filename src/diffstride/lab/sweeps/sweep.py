@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.files import write
-from diffstride.lab.runs.config import Config
-from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.config import Config, flat, read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.grids import plan_grid
 from diffstride.lab.sweeps.paper_tables import PAPER, TABLES, plan_table
-from diffstride.lab.sweeps.plan import SweepPlan, flat
+from diffstride.lab.sweeps.plan import SweepPlan
 from diffstride.lab.sweeps.progress import SweepProgress
 
 DESCRIPTION = """All runs of a table, each in a process of its own.

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from diffstride.files import write
+from diffstride.files import seal, unseal, write
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.sealed import seal, unseal
 
 
 class SealedCheckpoints(TorchCheckpointIO):
