@@ -183,11 +183,8 @@ def sweep(words: list[str]) -> int:
         print(f"diffstride: {message}", file=sys.stderr)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
-        for name, state in commands.states(plan, out).items():
-            print(f"{name}  {state}")
-        from diffstride.lab.sweeps.forecast import forecast_line
-
-        print(forecast_line(plan))
+        for line in commands.dry_run(plan, out):
+            print(line)
         return 0
     options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
     interruption.raise_from_now_on()

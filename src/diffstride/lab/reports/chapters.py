@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 
-PageBlock: TypeAlias = dict[str, Any]
-"""What the template shows by its ``kind``."""
+Block: TypeAlias = dict[str, Any]  # what the template shows by its ``kind``
 Legend: TypeAlias = list[tuple[int | None, int, str]]
 """Of each line its colour, or None where colours mean nothing, its dash and its label."""
 
@@ -27,7 +26,7 @@ class Section(NamedTuple):
 
     title: str
     text: str
-    blocks: list[PageBlock]
+    blocks: list[Block]
 
 
 class RunGroup(NamedTuple):
@@ -50,15 +49,13 @@ class Chapter:
         self.columns = list(dict.fromkeys([*planned, *(group.column for group in groups)]))
 
 
-def table(
-    caption: str, head: list[str], rows: Sequence[Any], folded: bool = False
-) -> list[PageBlock]:
+def table(caption: str, head: list[str], rows: Sequence[Any], folded: bool = False) -> list[Block]:
     """A table, if it has rows; a folded one is opened by the reader."""
     block = {"kind": "table", "caption": caption, "head": head, "rows": rows, "folded": folded}
     return [block] if rows else []
 
 
-def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> list[PageBlock]:
+def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> list[Block]:
     """Figures, if there are any, each an SVG and its title, below the legend of all."""
     return [{"kind": "figures", "legend": legend, "items": items}] if items else []
 
@@ -69,10 +66,7 @@ def colour_legend(labels: Iterable[str]) -> Legend:
 
 
 def collect(paths: Iterable[str | Path]) -> list[Chapter]:
-    """Read the chapters of these folders: each sweep, then the runs that belong to none.
-
-    A folder is a run, a sweep, or has runs and sweeps in it: otherwise it is a ValueError.
-    """
+    """Read the chapters of these folders: each sweep, then the runs that belong to none."""
     chapters: list[Chapter] = []
     runs: list[RunRecord] = []
     given = [Path(path) for path in paths]
@@ -117,9 +111,7 @@ def _run_groups(runs: list[RunRecord]) -> list[RunGroup]:
     """A group for each run, or for each method and beginning where the runs are many."""
     if len(runs) <= MOST_SINGLE_RUNS:
         return [RunGroup(run.name, run.beginning, run.method, [run]) for run in runs]
-    groups: dict[str, RunGroup] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
-        title = f"{run.method} {run.beginning}"
-        group = groups.setdefault(title, RunGroup(title, run.beginning, run.method, []))
-        group.runs.append(run)
-    return list(groups.values())
+        groups.setdefault((run.beginning, run.method), []).append(run)
+    return [RunGroup(f"{key[1]} {key[0]}", *key, members) for key, members in groups.items()]

@@ -19,8 +19,6 @@ Figures: TypeAlias = Sequence[float]
 """A mean and a standard deviation, a mean alone, or nothing; the paper's figures have this form."""
 Lines: TypeAlias = list[list[str]]
 """A heading and rows; a first cell that begins with two blanks continues the row above."""
-Tables: TypeAlias = Sequence[tuple[str, Lines]]
-"""Titles, which may be empty, and what is below them."""
 
 
 def mean_sd(values: Sequence[float]) -> Figures:
@@ -59,15 +57,15 @@ def number(value: float | None) -> str:
     return or_dash(value, ".3g" if abs(value or 0.0) < 1000 else ",.0f")
 
 
-def plain_text(tables: Tables, notes: Sequence[str]) -> str:
-    """The tables for a terminal: the first note is their heading, the others follow them."""
+def plain_text(tables: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
+    """The titled tables for a terminal: the first note is their heading, the others follow."""
     lines = [notes[0]]
     for title, rows in tables:
         lines += ["", *([title] if title else []), *aligned(rows)]
     return "\n".join([*lines, "", *notes[1:]])
 
 
-def document(template: str, tables: Tables, notes: Sequence[str]) -> str:
+def document(template: str, tables: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
     """The tables by a template: that of Markdown or that of LaTeX."""
     filters = {"markdown": _markdown, "latex": _latex}
     made = environment(filters, keep_trailing_newline=True).get_template(template)

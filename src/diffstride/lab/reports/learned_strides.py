@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffstride.lab.reports import chapters, plots
-from diffstride.lab.reports.chapters import Chapter, Legend, PageBlock, Section, figures
+from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section, figures
 from diffstride.lab.reports.formats import mean, mean_sd
 from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord, StrideHistory
 from diffstride.lab.reports.windows import Array, downsample, fit, spectrum, window
@@ -61,7 +61,7 @@ def strides_by_setting(chapter: Chapter) -> Section:
         if learned := [run for run in group.runs if run.strides and run.finished]:
             columns[group.column].setdefault(group.row, []).extend(learned)
     several = sum(len(runs) for rows in columns.values() for runs in rows.values()) > 1
-    blocks: list[PageBlock] = []
+    blocks: list[Block] = []
     for column, settings in columns.items():
         blocks += _distribution(column, settings) if several and settings else []
     text = (
@@ -74,7 +74,7 @@ def strides_by_setting(chapter: Chapter) -> Section:
     return Section(f"Learned strides by {rows_are}", text, blocks)
 
 
-def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[PageBlock]:
+def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[Block]:
     """The strides at the end of the runs of a method, and their products, for each setting."""
     legend = layer_legend([run for runs in settings.values() for run in runs])
     cells: list[list[list[StrideHistory]]] = [[[] for _ in settings] for _ in legend]
@@ -93,49 +93,41 @@ def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[Pag
 
 def windows_on_data(chapter: Chapter) -> Section:
     """The windows of one run for each row of a sweep, or of each run; those with examples first."""
-    chosen: dict[str, RunRecord] = {}
+    candidates: dict[str, list[RunRecord]] = {}
     for group in chapter.groups:
-        for run in group.runs:
-            key = group.row if chapter.sweep else run.name
-            if not run.sizes_known or (key not in chosen and len(chosen) == MOST_RUNS):
-                continue
-            if key not in chosen or (run.examples and not chosen[key].examples):
-                chosen[key] = run
+        for run in [run for run in group.runs if run.sizes_known]:
+            candidates.setdefault(group.row if chapter.sweep else run.name, []).append(run)
+    rows = list(candidates.values())[:MOST_RUNS]
+    chosen = [min(runs, key=lambda run: not run.examples) for runs in rows]
     text = (
         "What each layer lets pass, over the frequencies of its input in periods per axis, which "
         "are those of the data wherever layers follow one another. Shaded: the band that the first "
         "layer keeps."
     )
-    if any(run.examples for run in chosen.values()):
+    if any(run.examples for run in chosen):
         text += (
             " Grey: the spectrum of real inputs, from the strongest frequency down to 60 dB below. "
             "The images are inputs that have passed the windows alone, without the convolutions "
             "between them."
         )
-    blocks = [block for run in chosen.values() for block in _window_blocks(run)]
+    blocks = [block for run in chosen for block in _window_blocks(run)]
     return Section("Windows on the data", text, blocks)
 
 
-def _window_blocks(run: RunRecord) -> list[PageBlock]:
+def _window_blocks(run: RunRecord) -> list[Block]:
     """A figure for each axis with the windows of all layers, and a row of images per example."""
     images = [image for _, image in run.examples if image.ndim == len(run.axes)]
     items = []
     for axis, name in enumerate(run.axes):
-        strides = [stride for stride in run.strides if stride.axis == axis]
+        strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
         windows = [
-            window(size, stride.last, run.smoothness, run.offset(axis), kept)
+            window(size, stride.last, run.smoothness, offset, kept)
             for stride in strides
             for size, kept in [stride.sizes]
         ]
-        size, kept = strides[0].sizes if strides else (0, 0)
         background = spectrum(images, axis) if images else None
-        svg = plots.passband(
-            background,
-            windows,
-            highest=max(size // 2, 0 if background is None else len(background) - 1),
-            band=kept / 2,
-            xlabel=f"{name}: frequency (periods per axis)",
-        )
+        xlabel = f"{name}: frequency (periods per axis)"
+        svg = plots.passband(background, windows, *strides[0].sizes, xlabel=xlabel)
         items.append((svg, f"{run.name}: windows, {name}"))
     blocks = figures(layer_legend([run]), items)
     for label, image in run.examples[:MOST_IMAGES] if images else ():

@@ -41,6 +41,10 @@ HUES = ("Blues", "Oranges", "Greens", "Purples", "Reds", "Greys", "YlGn")
 PNG_STYLE = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
 
 Points: TypeAlias = Sequence[tuple[float, float]]
+Curve: TypeAlias = tuple[int, int, Sequence[Points]]
+"""A colour, a kind of dash, and the points of every run."""
+Values: TypeAlias = Sequence[Sequence[float]]
+Marks: TypeAlias = Sequence[Sequence[float | None]]
 T = TypeVar("T")
 
 
@@ -50,13 +54,8 @@ def colour(index: int) -> str:
 
 
 @styled
-def curves(
-    lines: Sequence[tuple[int, int, Sequence[Points]]],
-    *,
-    ylabel: str,
-    limits: tuple[float, float] | None = None,
-) -> str:
-    """Lines over epochs: of each a colour, a kind of dash, and the curve of every run.
+def curves(lines: Sequence[Curve], *, ylabel: str, limits: Sequence[float] = ()) -> str:
+    """Lines over epochs, which show strides where they have limits.
 
     Up to three runs are drawn as they are; of more, their mean and what lies between the extremes.
     """
@@ -75,7 +74,7 @@ def curves(
         ax.plot(epochs, list(map(np.mean, values)), **look)
         low, high = list(map(min, values)), list(map(max, values))
         ax.fill_between(epochs, low, high, color=colour(index), alpha=0.15, linewidth=0)
-    if limits is not None:
+    if limits:
         _show(ax, "y", *limits)
     ax.xaxis.get_major_locator().set_params(integer=True)
     return _svg(ax, xlabel="epoch", ylabel=ylabel)
@@ -93,11 +92,7 @@ def scatter(series: Mapping[int, Points], *, xlabel: str, ylabel: str) -> str:
 
 @styled
 def strips(
-    labels: Sequence[str],
-    series: Sequence[tuple[int, Sequence[Sequence[float]]]],
-    *,
-    xlabel: str,
-    marks: Sequence[Sequence[float | None]] = (),
+    labels: Sequence[str], series: Sequence[tuple[int, Values]], *, xlabel: str, marks: Marks = ()
 ) -> str:
     """A row for each label: the values of each series as points, each series a little lower.
 
@@ -138,14 +133,14 @@ def means(
 
 @styled
 def passband(
-    spectrum: Array | None, windows: Sequence[Array], *, highest: int, band: float, xlabel: str
+    spectrum: Array | None, windows: Sequence[Array], size: int, kept: int, *, xlabel: str
 ) -> str:
-    """The windows of layers over frequency, on the spectrum of inputs; the band is shaded."""
-    ax = _panel(260)
-    ax.axvspan(0, band, color=colour(0), alpha=0.1, linewidth=0)
+    """The windows of layers over frequency, on the spectrum of inputs; what is kept is shaded."""
+    ax, highest = _panel(260), size // 2
+    ax.axvspan(0, kept / 2, color=colour(0), alpha=0.1, linewidth=0)
     if spectrum is not None:
         height = np.clip(1 + spectrum / 60, 0.0, 1.0)  # from −60 dB to the peak
-        frequency = np.arange(len(height))
+        frequency, highest = np.arange(len(height)), max(highest, len(height) - 1)
         ax.fill_between(frequency, height, step="mid", color=MUTED, alpha=0.28, linewidth=0)
     for i, weights in enumerate(windows):
         ax.plot(np.arange(len(weights)), weights, marker=".", ms=5, color=colour(i))
@@ -160,10 +155,7 @@ def _panel(height: float, labels: Sequence[str] = ()) -> Any:
 
 
 def _rows(labels: Sequence[str], series: int, room: float) -> tuple[Any, list[list[float]]]:
-    """The axes of a new figure with a named row for each label, and how low each series is.
-
-    In every row the series are drawn one below the other, and have ``room`` together.
-    """
+    """The axes of a figure with a row for each label, and how low each series is in each."""
     ax = _panel(70 + max(34, 13 * series) * len(labels), labels)
     short = [label if len(label) <= 20 else f"{label[:19]}…" for label in labels]
     ax.set_yticks(range(len(labels)), short)
@@ -183,10 +175,8 @@ def _show(ax: Any, axis: str, low: float, high: float) -> None:
         ax.set(**{f"{axis}lim": (low - margin, high + margin)})
         return
     ax.set(**{f"{axis}scale": "log", f"{axis}lim": (low / 1.15, high * 1.15)})
-    shown_axis = getattr(ax, f"{axis}axis")
-    shown_axis.set_major_locator(LogLocator(base=2, numticks=9))
-    shown_axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    shown_axis.set_minor_locator(NullLocator())
+    ticks = {"major_locator": LogLocator(base=2, numticks=9), "minor_locator": NullLocator()}
+    getattr(ax, f"{axis}axis").set(**ticks, major_formatter=StrMethodFormatter("{x:g}"))
 
 
 def _thinned(points: Sequence[T], most: int = 150) -> Sequence[T]:
@@ -224,10 +214,7 @@ def numbered(svg: str, number: int) -> str:
 
 
 def draw_run(folder: Path) -> Path | None:
-    """Draw strides and accuracy over training as ``strides.png`` in the folder of a run.
-
-    Returns None for a run without learnable strides: there is nothing to draw.
-    """
+    """Draw ``strides.png`` in the folder of a run; None if the run has no learnable strides."""
     run = RunRecord(folder)
     if not run.strides:
         return None

@@ -1,11 +1,11 @@
 """The sections on what came out: accuracies beside the paper's, their cost, how runs were made."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from diffstride.lab.reports import chapters, plots
-from diffstride.lab.reports.chapters import Chapter, PageBlock, RunGroup, Section
+from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
 from diffstride.lab.reports.formats import number, percent
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
@@ -90,7 +90,7 @@ def paper_comparison(chapter: Chapter) -> Section:
     return Section("Results", text, [*blocks, *chapters.figures(legend, [(svg, title)])])
 
 
-def _matrix(sweep: Sweep, metric: Metric) -> PageBlock:
+def _matrix(sweep: Sweep, metric: Metric) -> Block:
     accuracy = f"{metric.title} test accuracy in %, mean ± sd over n runs".strip()
     caption = "relative to the first" if sweep.measured else accuracy
     return {
@@ -104,18 +104,15 @@ def _matrix(sweep: Sweep, metric: Metric) -> PageBlock:
 
 def accuracy_costs(chapter: Chapter) -> Section:
     """Accuracy against J and against MACs."""
-    measures: dict[str, Callable[[RunRecord], float | None]] = {
-        "regulariser J": lambda run: run.penalty,
-        "million MACs": lambda run: run.last("mmacs"),
-    }
     columns, items, shown = chapter.columns, [], set()
-    for xlabel, measure in measures.items():
+    colours = {run: columns.index(group.column) for group in chapter.groups for run in group.runs}
+    for xlabel in ("regulariser J", "million MACs"):
         series: dict[int, list[tuple[float, float]]] = {}
-        for group in chapter.groups:
-            for run in group.runs:
-                x, y = measure(run), run.last("test_accuracy")
-                if run.finished and x is not None and y is not None:
-                    series.setdefault(columns.index(group.column), []).append((x, 100 * y))
+        for run, colour in colours.items():
+            x = run.penalty if "J" in xlabel else run.last("mmacs")
+            y = run.last("test_accuracy")
+            if run.finished and x is not None and y is not None:
+                series.setdefault(colour, []).append((x, 100 * y))
         if sum(map(len, series.values())) > 1:
             svg = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
             items.append((svg, f"Test accuracy against {xlabel}"))
@@ -200,18 +197,14 @@ def _data(run: RunRecord) -> dict[str, str]:
         values = {"tasks": _shown(tasks)}
     if "size" in facts:
         values["size of one example"] = times(facts["size"])
-    if isinstance(classes := facts.get("classes"), dict):
-        values["classes"] = _shown({task: len(names) for task, names in classes.items()})
-    elif classes is not None:
-        values["classes"] = str(len(classes))
-    return values | {
-        f"{split} examples": _shown(facts[split]) for split in ("train", "test") if split in facts
-    }
+    if classes := facts.get("classes"):
+        by_task = classes.items() if isinstance(classes, dict) else ()
+        values["classes"] = _shown({k: len(v) for k, v in by_task} or len(classes))
+    splits = [split for split in ("train", "test") if split in facts]
+    return values | {f"{split} examples": _shown(facts[split]) for split in splits}
 
 
-def _listings(
-    title: str, mappings: Iterable[dict[str, str]], folded: bool = False
-) -> list[PageBlock]:
+def _listings(title: str, mappings: Iterable[dict[str, str]], folded: bool = False) -> list[Block]:
     """A table of names and values for each distinct mapping, with how many runs have it."""
     counts = Counter(tuple(values.items()) for values in mappings if values)
     captions = [f"{title} of {count} runs" if count > 1 else title for count in counts.values()]

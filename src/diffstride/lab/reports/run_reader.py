@@ -60,29 +60,41 @@ class RunRecord:
         self.downsampling: str = model["downsampling"]
         self.smoothness: float = model.get("smoothness", 4.0)
         self.convention = str(model.get("convention", "paper"))
+        self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
+        # The downsampling, and what keeps its strides from shrinking.
+        budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
+        limits = f", {budget:.4g} MMACs at most" if budget else ""
+        self.method = self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
+        begun = ", ".join(f"{stride:g}" for stride in model.get("strides") or ())
+        self.beginning = f"({begun})" if begun else "as the network has them"
+
         self.data_facts = _if_there(folder / "data.json", read_facts) or {}
         self.environment = _if_there(folder / "environment.json", read_json) or {}
         self.metrics = _numbers(folder / "metrics.csv", "epoch", "test_accuracy")
         self.times = _numbers(folder / "times.csv", "step", "seconds")
-        self.strides = _strides(folder / "strides.csv", self.data_facts)
-        self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         self.epochs = int(self.last("epoch") or 0)
         self.finished = bool(self.metrics) and self.epochs >= self.planned_epochs
         self.minutes = sum(row["seconds"] for row in self.times) / 60
+        # The time of a step in the last epoch, that is with the strides of the end.
+        steps = [0.0, *(row["step"] for row in self.times)]
+        taken = steps[-1] - steps[-2] if self.times else 0.0
+        self.seconds_per_step = self.times[-1]["seconds"] / taken if taken > 0 else None
         self.penalty = fixed_penalty or self.last("stride_penalty") or None
+        # Of a network for several tasks: the test accuracy of each after the last epoch.
+        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
+        tasks = [name.removeprefix(start) for name in last if name.startswith(start)]
+        self.task_accuracies = {task: last[start + task] for task in tasks}
 
-    @property
-    def method(self) -> str:
-        """The downsampling, and what keeps its strides from shrinking."""
-        budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
-        limits = f", {budget:.4g} MMACs at most" if budget else ""
-        return self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
-
-    @property
-    def beginning(self) -> str:
-        """A label of the strides in the config, or of the network's if the config has none."""
-        strides = self.config["model"].get("strides")
-        return f"({', '.join(f'{s:g}' for s in strides)})" if strides else "as the network has them"
+        self.strides = _strides(folder / "strides.csv", self.data_facts)
+        self.sizes_known = bool(self.strides) and all(min(s.sizes) > 0 for s in self.strides)
+        # The global striding factor: the product of all learnable strides of all axes.
+        self.striding_factor = math.prod(stride.last for stride in self.strides)
+        layers = dict.fromkeys(stride.layer for stride in self.strides)
+        self.layers = {name: [s for s in self.strides if s.layer == name] for name in layers}
+        self.first_layer = next(iter(self.layers.values()), [])
+        count = max((stride.axis for stride in self.strides), default=1) + 1
+        axes = ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
+        self.axes: tuple[str, ...] = tuple(self.data_facts.get("axes") or axes)
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
@@ -95,48 +107,6 @@ class RunRecord:
     def curve(self, column: str, scale: float = 1.0) -> list[tuple[float, float]]:
         """The epochs that have a metric, each with its value times ``scale``."""
         return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
-
-    @property
-    def task_accuracies(self) -> dict[str, float]:
-        """Of a network for several tasks: the test accuracy of each after the last epoch."""
-        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
-        return {name.removeprefix(start): last[name] for name in last if name.startswith(start)}
-
-    @property
-    def seconds_per_step(self) -> float | None:
-        """The time of a step in the last epoch, that is with the strides of the end."""
-        steps = [0.0, *(row["step"] for row in self.times)]
-        taken = steps[-1] - steps[-2] if self.times else 0.0
-        return self.times[-1]["seconds"] / taken if taken > 0 else None
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The names of the data's axes."""
-        if names := self.data_facts.get("axes"):
-            return tuple(names)
-        count = max((stride.axis for stride in self.strides), default=1) + 1
-        return ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
-
-    @cached_property
-    def layers(self) -> dict[str, list[StrideHistory]]:
-        """The learnable strides of each layer, in the order of the network."""
-        names = dict.fromkeys(stride.layer for stride in self.strides)
-        return {name: [s for s in self.strides if s.layer == name] for name in names}
-
-    @property
-    def first_layer(self) -> list[StrideHistory]:
-        """The learnable strides of the first layer, if there is one."""
-        return next(iter(self.layers.values()), [])
-
-    @property
-    def sizes_known(self) -> bool:
-        """Whether there are learnable strides, and the sizes of all of them are known."""
-        return bool(self.strides) and all(min(stride.sizes) > 0 for stride in self.strides)
-
-    @property
-    def striding_factor(self) -> float:
-        """The global striding factor: the product of all learnable strides of all axes."""
-        return math.prod(stride.last for stride in self.strides)
 
     def cutoff(self, stride: StrideHistory) -> float:
         """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""

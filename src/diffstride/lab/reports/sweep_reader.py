@@ -9,8 +9,7 @@ from diffstride.lab.reports.formats import Figures, mean, mean_sd
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.documents import DamagedFile, read_json
 
-MEAN = "Mean accuracy"
-"""The row of means over all rows."""
+MEAN = "Mean accuracy"  # the row of means over all rows
 
 
 class Metric(NamedTuple):
@@ -124,10 +123,7 @@ class Sweep:
         )
 
     def spread(self, column: str, metric: Metric) -> tuple[float | None, float | None]:
-        """Max − min of a method's means over settings, here and in the paper.
-
-        None where a setting has no finished run, or where it would mean nothing.
-        """
+        """Max − min of a method's means, here and in the paper, if all settings have one."""
         cells = [self.cell(row, column, metric) for row in self.settings]
 
         def width(figures: list[Figures]) -> float | None:

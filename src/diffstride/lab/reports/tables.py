@@ -60,10 +60,7 @@ def compare(folders: Sequence[str | Path]) -> str:
 
 
 def write_tables(folder: str | Path) -> str:
-    """Write table.csv, table.md and table.tex into the folder of a sweep, and return it as text.
-
-    Raises a ValueError if the folder is no sweep, or a run in it is damaged.
-    """
+    """Write table.csv, .md and .tex into the folder of a sweep, and return the table as text."""
     folder = Path(folder)
     sweep = Sweep(folder)
     if sweep.plan["runs"]:
@@ -82,10 +79,7 @@ def write_tables(folder: str | Path) -> str:
 
 
 def first_stride_lines(sweep: Sweep) -> Lines:
-    """The strides that the first layer learned of sound, and their cut-offs, for each task.
-
-    A sweep of other data has none.
-    """
+    """For each task of sound, the strides of the first layer and their cut-offs; or no lines."""
     lines = []
     for row in sweep.plan["rows"] if "paper_first_strides" in sweep.plan else ():
         column = "multi_diffstride" if row == MEAN else "diffstride"

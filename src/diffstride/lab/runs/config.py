@@ -1,7 +1,6 @@
 """The settings of a run, and their YAML file.
 
-The text under a field is its help on the command line. Nothing heavy is imported here, so that help
-comes at once.
+The text under a field is its help, which comes at once: nothing heavy is imported here.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
     """Return a field with a default and limits, which :meth:`Config.check` enforces."""
-    return field(default=default, metadata={"least": least, "most": most})
+    return field(default=default, metadata={"limits": (least, most)})
 
 
 ModelName: TypeAlias = Literal[
@@ -162,13 +161,13 @@ class Config:
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
-        for option, number, limits in _numbers(self):
+        for option, number, (least, most) in _numbers(self):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"--{option} must be a finite number, got {number}")
-            if number < limits.get("least", -math.inf):
-                raise ValueError(f"--{option} must be at least {limits['least']}, got {number}")
-            if number > limits.get("most", math.inf):
-                raise ValueError(f"--{option} must be at most {limits['most']:,}, got {number:,}")
+            if number < least:
+                raise ValueError(f"--{option} must be at least {least}, got {number}")
+            if number > most:
+                raise ValueError(f"--{option} must be at most {most:,}, got {number:,}")
         if self.name is not None:
             check_name(self.name)
         if self.macs_budget is not None and self.macs_budget <= 0:
@@ -201,7 +200,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"--name must be {rule}, got {name!r}: --out says where that folder is")
 
 
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, Mapping[str, float]]]:
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, tuple[float, float]]]:
     """Yield every number of a config, with the name of its option and its limits."""
     for setting in dataclasses.fields(config):
         option, value = f"{prefix}{setting.name}", getattr(config, setting.name)
@@ -209,7 +208,7 @@ def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, Mappin
             yield from _numbers(value, f"{option}.")
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float):
-                yield option, number, setting.metadata
+                yield option, number, setting.metadata.get("limits", (-math.inf, math.inf))
 
 
 def flat(settings: Config | Mapping[Any, Any]) -> dict[str, Any]:
@@ -231,10 +230,7 @@ def write_config(path: Path, config: Config) -> None:
 
 
 def read_config(path: Path) -> Config:
-    """Return the config in a file; settings that it does not have are at their defaults.
-
-    Raises a ValueError if it is no YAML, or has a name or value that a config has not.
-    """
+    """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
     try:
         config: Config = typed(read_yaml(path), Config, "")
         return config
@@ -247,10 +243,7 @@ def read_config(path: Path) -> Config:
 # By hand, because nothing that we depend on does it: tyro reads the words of a command line, and
 # ends the command with its usage if they are wrong; PyYAML knows no types.
 def typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a value from a YAML file as the type that a config has in its place.
-
-    If the type does not allow it, a ValueError names the setting.
-    """
+    """Return a value from YAML as the type of a setting, or raise a ValueError that names it."""
     kind, choices = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if not isinstance(value, dict):

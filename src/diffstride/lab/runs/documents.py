@@ -1,7 +1,4 @@
-"""The CSV, JSON and YAML files in the folder of a run: how they are written, and checked when read.
-
-An error names the file, the line and, in a table, the column.
-"""
+"""The CSV, JSON and YAML files of a run, checked when read: errors name file, line and column."""
 
 import csv
 import io
@@ -13,10 +10,8 @@ from typing import Any, TypeAlias
 
 from diffstride.files import write
 
-LARGEST_SIZE = 10_000_000
-"""Of one axis, in samples."""
-LONGEST_YAML = 1_000_000
-"""Characters; what is written here has a few thousand."""
+LARGEST_SIZE = 10_000_000  # of one axis, in samples
+LONGEST_YAML = 1_000_000  # characters; what is written here has a few thousand
 LONGEST_SCALAR = 3_000
 """Characters of one value; of more, YAML may make a number that takes forever to compute."""
 DEEPEST = 20
@@ -102,15 +97,11 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
 
 
 def read_json(path: Path, *names: str) -> dict[str, Any]:
-    """Return the mapping in a JSON file.
-
-    Raises a DamagedFile if it is no mapping, or one of ``names`` is missing, and an OSError if
-    there is no such file.
-    """
+    """Return the mapping in a JSON file; a DamagedFile if it is none, or lacks one of the names."""
     text = _text(path)
     try:
         content = json.loads(text)
-        deep = _is_deep(content)
+        deep = isinstance(content, dict | list) and _depth(content) > DEEPEST
     except RecursionError:
         deep = True
     except ValueError as error:  # a number of thousands of digits has no line
@@ -159,16 +150,9 @@ def _check_plain(text: str, path: Path) -> None:
             raise DamagedFile(f"{path}, line {event.start_mark.line + 1}: {problem}")
 
 
-def _is_deep(content: Any) -> bool:
-    level = [content]
-    for _ in range(DEEPEST + 1):
-        level = [
-            child
-            for value in level
-            if isinstance(value, dict | list)
-            for child in (value.values() if isinstance(value, dict) else value)
-        ]
-    return bool(level)
+def _depth(content: Any) -> int:
+    inside = content.values() if isinstance(content, dict) else content
+    return 1 + max((_depth(item) for item in inside if isinstance(item, dict | list)), default=0)
 
 
 def _mapping(path: Path, content: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:

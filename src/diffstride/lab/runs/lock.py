@@ -62,10 +62,7 @@ class Holder:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, or raise Busy if another process holds it.
-
-    The folder is made if it is not there, and removed again if it is empty in the end.
-    """
+    """Hold the lock of a folder, or raise Busy; a folder made for nothing is removed again."""
     new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     end = time.monotonic() + PATIENCE
     while True:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from diffstride.lab.runs.config import Config, check_name, read_config, write_config
 from diffstride.lab.runs.documents import (
@@ -17,6 +17,7 @@ from diffstride.lab.runs.documents import (
 )
 
 MOST_CHANNELS = 1024
+Facts: TypeAlias = Mapping[str, Any]
 
 
 class Run:
@@ -56,11 +57,7 @@ class Run:
             )
 
     def create(
-        self,
-        config: Config,
-        environment: Mapping[str, Any],
-        data: Mapping[str, Any],
-        examples: Sequence[Mapping[str, Any]] = (),
+        self, config: Config, environment: Facts, data: Facts, examples: Sequence[Facts] = ()
     ) -> None:
         """Write what is known before training; if the folder has a run, raise a RunError."""
         self.check_new()
@@ -113,11 +110,7 @@ class Run:
 
 
 def read_facts(path: Path, *names: str) -> dict[str, Any]:
-    """Return what data.json says of the data of a run: size, classes, mean and std, numbers.
-
-    Raises a DamagedFile if one of ``names`` is not there, or any is of another kind than it must
-    be, and an OSError if there is no such file.
-    """
+    """Return the facts in data.json; a DamagedFile unless it has these names, each of its kind."""
     facts = read_json(path, *names)
     for name, (is_right, kind) in FACTS.items():
         if name in facts and not is_right(facts[name]):
