@@ -38,7 +38,7 @@ def write(path: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def remove_parts(folder: Path, pid: int) -> None:
+def remove_unfinished(folder: Path, pid: int) -> None:
     """Remove the unfinished files that a killed process has left in a folder and below it."""
     for part in folder.rglob(f".*.{pid}.part"):
         part.unlink(missing_ok=True)
@@ -66,10 +66,8 @@ def unseal(sealed: bytes) -> bytes:
     """
     content, line = sealed[:-SEAL_LENGTH], sealed[-SEAL_LENGTH:]
     if len(line) < SEAL_LENGTH or not line.startswith(SEAL):
-        raise ValueError(
-            "it does not end with its digest: it was cut off or changed, or an earlier version of "
-            "diffstride wrote it"
-        )
+        reason = "it was cut off or changed, or an earlier version of diffstride wrote it"
+        raise ValueError(f"it does not end with its digest: {reason}")
     if line != _digest_line(content):
         raise ValueError("it is not what its digest was made of: the file was damaged")
     return content

@@ -1,9 +1,8 @@
 """What a page is made of, from the largest to the smallest.
 
-A page has chapters: one for each sweep, and one for all runs that belong to no sweep. A chapter
-has its runs in groups, which are drawn together: those of one row and column of a sweep, for
-example, which differ in their seeds alone. It shows them in sections. A section has a title, a text
-and blocks, each of which is a table, a row of figures, a row of images or a row of cards.
+A chapter is a sweep, or all runs that belong to none. It has its runs in groups that are drawn
+together, those of one row and column of a sweep for example, and shows them in sections. A section
+has a title, a text and blocks: tables, and rows of figures, images or cards.
 """
 
 import itertools
@@ -74,10 +73,8 @@ def collect(paths: Iterable[str | Path]) -> list[Chapter]:
         inside = sorted(path.iterdir()) if path.is_dir() and not _is_run_or_sweep(path) else [path]
         folders = list(filter(_is_run_or_sweep, inside))
         if not folders:
-            raise ValueError(
-                f"{path} is neither a run, which has a config.yaml, nor a sweep, which has a "
-                f"sweep.json, nor a folder of some"
-            )
+            known = "a run (config.yaml) nor a sweep (sweep.json) nor a folder of some"
+            raise ValueError(f"{path} is neither {known}")
         for folder in folders:
             if (folder / "sweep.json").is_file():
                 chapters.append(_sweep_chapter(Sweep(folder)))

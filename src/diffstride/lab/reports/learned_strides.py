@@ -36,9 +36,7 @@ def strides_while_training(chapter: Chapter) -> Section:
         curves = [(layers.index(layer), axis, points) for (layer, axis), points in lines.items()]
         svg = plots.curves(curves, ylabel="stride", limits=limits)
         items.append((svg, group.title))
-    text = (
-        "A colour a layer, in the order of the network, a dash an axis; epoch 0 is the beginning."
-    )
+    text = "Each layer has a colour, in their order, each axis a dash. Epoch 0 is the start."
     if len(groups) > MOST_PANELS:
         text += f" Only the first {MOST_PANELS} of {len(groups)} groups are drawn."
     dashes: Legend = [(None, i, name) for run in runs[:1] for i, name in enumerate(run.axes)]
@@ -64,11 +62,8 @@ def strides_by_setting(chapter: Chapter) -> Section:
     blocks: list[Block] = []
     for column, settings in columns.items():
         blocks += _distribution(column, settings) if several and settings else []
-    text = (
-        "Where strides ended, one group for each row. A point is a stride of one run along "
-        "one axis, a stroke is where it began. The global striding factor is the product of all "
-        "strides of all axes."
-    )
+    text = "A point is where a stride of one run ended along one axis, a stroke where it began. "
+    text += "The global striding factor is the product of all strides of all axes."
     beginnings = all(run.beginning == group.row for group in chapter.groups for run in group.runs)
     rows_are = "initialisation" if beginnings else "setting"
     return Section(f"Learned strides by {rows_are}", text, blocks)
@@ -99,17 +94,11 @@ def windows_on_data(chapter: Chapter) -> Section:
             candidates.setdefault(group.row if chapter.sweep else run.name, []).append(run)
     rows = list(candidates.values())[:MOST_RUNS]
     chosen = [min(runs, key=lambda run: not run.examples) for runs in rows]
-    text = (
-        "What each layer lets pass, over the frequencies of its input in periods per axis, which "
-        "are those of the data wherever layers follow one another. Shaded: the band that the first "
-        "layer keeps."
-    )
+    text = "What each layer lets pass, over the frequencies of its input in periods per axis: "
+    text += "those of the data, if layers follow one another. Shaded: what the first layer keeps."
     if any(run.examples for run in chosen):
-        text += (
-            " Grey: the spectrum of real inputs, from the strongest frequency down to 60 dB below. "
-            "The images are inputs that have passed the windows alone, without the convolutions "
-            "between them."
-        )
+        text += " Grey: the spectrum of real inputs, down to 60 dB below the strongest frequency. "
+        text += "Images are inputs after the windows alone, without the convolutions between them."
     blocks = [block for run in chosen for block in _window_blocks(run)]
     return Section("Windows on the data", text, blocks)
 

@@ -83,10 +83,8 @@ def paper_comparison(chapter: Chapter) -> Section:
     svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
     title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
     legend = chapters.colour_legend(map(sweep.title, sweep.columns))
-    text = (
-        "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
-        "seconds per step of the network as it was in the end."
-    )
+    text = "Beside the paper's figures, and with the price of the network as it was in the end: "
+    text += "multiply-accumulates (millions) and seconds per step."
     return Section("Results", text, [*blocks, *chapters.figures(legend, [(svg, title)])])
 
 
@@ -118,7 +116,7 @@ def accuracy_costs(chapter: Chapter) -> Section:
             items.append((svg, f"Test accuracy against {xlabel}"))
             shown |= set(series)
     legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
-    text = "A point a run. A stride that shrinks buys accuracy with computation; here is the price."
+    text = "Each point is a run. Strides that shrink buy accuracy with computation, at this price."
     return Section("What accuracy costs", text, chapters.figures(legend, items))
 
 

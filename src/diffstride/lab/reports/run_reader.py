@@ -179,10 +179,8 @@ def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
     expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
     for (layer, epoch), axes in axes_of.items():
         if sorted(axes) != expected:
-            raise DamagedFile(
-                f"{path} must have each of the axes {expected} of {layer} once in epoch {epoch}, "
-                f"got {axes}"
-            )
+            rule = f"each of the axes {expected} of {layer} once in epoch {epoch}"
+            raise DamagedFile(f"{path} must have {rule}, got {axes}")
     return [
         StrideHistory(
             layer,

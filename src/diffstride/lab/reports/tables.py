@@ -217,9 +217,8 @@ def _budgets(sweep: Sweep) -> Iterator[str]:
         if run.finished and budget and used is not None and used > 1.05 * budget:
             exceeded.append(f"{entry['name']} {used:.3g} of {budget:.3g}")
     if above:
-        yield (
-            f"Budgets are above the cost of {sweep.title(first)} where learnable strides can't "
-            f"cost as little: {', '.join(above.values())}."
-        )
+        reason = "where learnable strides can't cost as little"
+        rows = ", ".join(above.values())
+        yield f"Budgets are above the cost of {sweep.title(first)} {reason}: {rows}."
     if exceeded:
         yield f"Over their budgets by more than a twentieth, in M MACs: {', '.join(exceeded)}."

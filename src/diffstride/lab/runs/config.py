@@ -174,10 +174,8 @@ class Config:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
         data, milestones, tasks = self.data, self.optim.milestones, len(self.data.task)
         if not all(0 <= milestone <= 1 for milestone in milestones):
-            given = " ".join(map(str, milestones))
-            raise ValueError(
-                f"--optim.milestones must be parts of the run from 0 to 1, got {given}"
-            )
+            given = f"parts of the run from 0 to 1, got {' '.join(map(str, milestones))}"
+            raise ValueError(f"--optim.milestones must be {given}")
         processes = self.trainer.devices * self.trainer.num_nodes
         given = f"the {processes} processes that share it, got {data.batch_size}"
         if data.batch_size % processes:

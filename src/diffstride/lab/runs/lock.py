@@ -8,7 +8,6 @@ of the errors of systems without ``flock``, and leaves its file in the folder.
 """
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -19,8 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from diffstride.files import remove_parts, write
+from diffstride.files import remove_unfinished, write
 
 try:
     import fcntl
@@ -40,8 +40,7 @@ class Busy(ValueError):
     """Another process writes the folder; the message says which."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """The process that holds a lock."""
 
     host: str
@@ -78,7 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
         time.sleep(PAUSE)
     if before is not None:
         print(f"{folder} was locked by {before}, which is gone: going on", file=sys.stderr)
-        remove_parts(folder, before.pid)
+        remove_unfinished(folder, before.pid)
     try:
         yield
     finally:
@@ -208,7 +207,8 @@ def _this_process() -> str:
     """Return what a lock of this process says."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     pid, command = os.getpid(), shlex.join(sys.argv)
-    return json.dumps(vars(Holder(platform.node(), pid, process_start(pid), now, command))) + "\n"
+    holder = Holder(platform.node(), pid, process_start(pid), now, command)
+    return json.dumps(holder._asdict()) + "\n"
 
 
 def _read(path: Path) -> Holder | None:

@@ -51,10 +51,9 @@ class Run:
     def check_new(self) -> None:
         """Raise a RunError if there is a run in the folder already."""
         if self.config_file.exists():
-            raise RunError(
-                f"{self.folder} has a run already: continue it with `diffstride resume "
-                f"{self.folder}`, remove it, or choose another --name"
-            )
+            resume = f"continue it with `diffstride resume {self.folder}`"
+            advice = f"{resume}, remove it, or choose another --name"
+            raise RunError(f"{self.folder} has a run already: {advice}")
 
     def create(
         self, config: Config, environment: Facts, data: Facts, examples: Sequence[Facts] = ()
@@ -119,10 +118,9 @@ def read_facts(path: Path, *names: str) -> dict[str, Any]:
     given = [name for name in ("axes", "sampling_rate") if name in facts]
     for name in given:
         if len(size) != 1 + len(facts[name]):
-            raise DamagedFile(
-                f"{path}: {name} must be as many as size has after the channels, got "
-                f"{short(facts[name])} and {short(size)}"
-            )
+            got = f"{short(facts[name])} and {short(size)}"
+            rule = "as many as size has after the channels"
+            raise DamagedFile(f"{path}: {name} must be {rule}, got {got}")
     if given == ["axes"]:
         raise DamagedFile(f"{path} must have sampling_rate where it has axes: there is none")
     return facts

@@ -122,10 +122,8 @@ def with_model(config: Config, **settings: Any) -> Config:
 def check_number(cells: int, seeds: int, where: str) -> None:
     """Raise a ValueError if a table with this many cells is too much for one sweep."""
     if cells * seeds > MOST_RUNS:
-        raise ValueError(
-            f"{where}: {cells:,} combinations with {seeds:,} seeds each would be "
-            f"{cells * seeds:,} runs, and {MOST_RUNS:,} is the most: vary less at once"
-        )
+        much = f"{cells:,} combinations with {seeds:,} seeds each would be {cells * seeds:,} runs"
+        raise ValueError(f"{where}: {much}, and {MOST_RUNS:,} is the most: vary less at once")
 
 
 def common_config(

@@ -36,9 +36,8 @@ def measure_costs(plan: SweepPlan, folder: Path) -> None:
     settings = json.loads(json.dumps(settings))  # tuples to lists
     if path.exists():
         if read_json(path).get("settings") != settings:
-            raise RunError(
-                f"{path} was measured with other settings: remove it, or choose another --out"
-            )
+            advice = "remove it, or choose another --out"
+            raise RunError(f"{path} was measured with other settings: {advice}")
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = {name: range(task["classes"]) for name, task in PAPER["tasks"].items()}

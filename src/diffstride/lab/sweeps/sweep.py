@@ -141,10 +141,8 @@ def forecast_line(plan: SweepPlan) -> str:
     total = 3 * per_example * len(plan.seeds) * trainer.epochs * examples
     seconds = total / RATE
     shown = duration(seconds) if seconds < 2 * DAY else f"{seconds / DAY:.0f} days"
-    return (
-        f"{len(plan.runs)} runs, {total:.2g} multiply-accumulates in training: about {shown} on a "
-        f"GPU that does {RATE / 1e12:g}·10¹² a second"
-    )
+    work = f"{total:.2g} multiply-accumulates in training: about {shown} on a GPU that does"
+    return f"{len(plan.runs)} runs, {work} {RATE / 1e12:g}·10¹² a second"
 
 
 def check_same(folder: Path, config: Config) -> None:
@@ -154,10 +152,9 @@ def check_same(folder: Path, config: Config) -> None:
     existing = flat(read_config(folder / "config.yaml"))
     for name, value in flat(config).items():
         if name not in APART and not same_setting(name, existing[name], value):
-            raise RunError(
-                f"{folder} has {name} {existing[name]!r} and this sweep {value!r}: remove the run, "
-                f"choose another --out, or give --{name} what it has"
-            )
+            advice = f"remove the run, choose another --out, or give --{name} what it has"
+            given = f"{name} {existing[name]!r} and this sweep {value!r}"
+            raise RunError(f"{folder} has {given}: {advice}")
 
 
 def same_setting(name: str, one: Any, other: Any) -> bool:
@@ -214,7 +211,5 @@ def check_size(folder: Path, size: Sequence[int] | None) -> None:
         return
     if size is not None and list(size) != run_size:
         other = f", or --data.image_size {size[-1]}" if size[0] == run_size[0] else ""
-        raise RunError(
-            f"budgets of this table are for examples of {tuple(size)}, and {folder} has some of "
-            f"{tuple(run_size)}: choose other data{other}"
-        )
+        given = f"examples of {tuple(size)}, and {folder} has some of {tuple(run_size)}"
+        raise RunError(f"budgets of this table are for {given}: choose other data{other}")

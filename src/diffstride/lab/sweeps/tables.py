@@ -130,10 +130,9 @@ def _sound(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
     """Yield cells for one network for each task with every method, and for one for all tasks."""
     tasks = {task.partition("=")[0]: task for task in config.data.task}
     if not tasks or config.data.path is not None:
-        raise ValueError(
-            f"tables of sound need --data.task NAME=PATH or NAME=PATH:LABEL for each task; the "
-            f"paper's are named {', '.join(PAPER['tasks'])}"
-        )
+        needed = "--data.task NAME=PATH or NAME=PATH:LABEL for each task"
+        names = ", ".join(PAPER["tasks"])
+        raise ValueError(f"tables of sound need {needed}; the paper's are named {names}")
     titles = {name: PAPER["tasks"].get(name, {"title": name})["title"] for name in tasks}
     metrics = {title: f"test_accuracy_{name}" for name, title in titles.items()}
     if entry["kind"] == "shared_stride":
