@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from diffstride.lab.reports.formats import mean_sd, plus_minus
-from diffstride.lab.reports.sweep_reader import read_sweep
+from diffstride.lab.reports.sweep_reader import Sweep
 from diffstride.lab.runs.documents import write_rows
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
@@ -35,7 +35,7 @@ NAMES = {
 def collect(folder):
     """A line for each finished run of a sweep."""
     lines = []
-    for entry, run in read_sweep(folder).begun():
+    for entry, run in Sweep(folder).begun():
         if not run.finished:
             continue
         lines.append(

@@ -154,8 +154,7 @@ def table(words: list[str]) -> None:
     text = "the folders of the runs; or of a sweep, in which table.csv, .md and .tex are written"
     folders: Arguments = {"run": dict(nargs="+", help=text)}
     args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
-    from diffstride.lab.reports.run_table import compare
-    from diffstride.lab.reports.sweep_table import write_tables
+    from diffstride.lab.reports.tables import compare, write_tables
 
     sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
     for path in sweeps:
@@ -194,11 +193,8 @@ def sweep(words: list[str]) -> int:
         print(f"diffstride: {message}", file=sys.stderr)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
-        for name, state in commands.states(plan, out).items():
-            print(f"{name}  {state}")
-        from diffstride.lab.sweeps.forecast import forecast_line
-
-        print(forecast_line(plan))
+        for line in commands.dry_run(plan, out):
+            print(line)
         return 0
     options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
     interruption.raise_from_now_on()
@@ -259,11 +255,11 @@ def predict(words: list[str]) -> int:
 
 def _conclude(folder: Path) -> None:
     """Write the figure and report of a run, and print its accuracy, strides, and where it is."""
-    from diffstride.lab.reports import page, stride_figure
+    from diffstride.lab.reports import page, plots
     from diffstride.lab.training import trained_run
 
     print("\n".join(trained_run.summary(folder)))
-    figure = stride_figure.draw_run(folder)
+    figure = plots.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from diffstride import functional
-from diffstride.lab.reports import page
-from diffstride.lab.reports import window_plots as windows
+from diffstride.lab.reports import page, windows
 from tests.lab.reports import chromium
 from tests.lab.reports.folders import example, write_run, write_sweep
 

@@ -14,9 +14,8 @@ import torch
 
 from diffstride import functional
 from diffstride.core import sizes
-from diffstride.lab.reports import page, plots, window_pictures
-from diffstride.lab.reports import window_plots as windows
-from diffstride.lab.reports.run_reader import read_run
+from diffstride.lab.reports import learned_strides, page, plots, windows
+from diffstride.lab.reports.run_reader import RunRecord
 from tests.lab.reports.folders import example, label, write_run, write_sweep
 
 EVIL = "</script><script>alert(1)</script>"
@@ -95,9 +94,9 @@ def test_windows_are_drawn_by_the_convention_of_the_run(tmp_path):
         config = json.loads((folder / "config.yaml").read_text())
         config["model"]["convention"] = name
         (folder / "config.yaml").write_text(json.dumps(config))
-        runs.append(read_run(folder))
+        runs.append(RunRecord(folder))
     assert [[run.offset(axis) for axis in (0, 1)] for run in runs] == [[0, 1], [0, 0]]
-    assert {layer["convention"] for layer in window_pictures.for_panel(runs[1:])["layers"]} == {
+    assert {layer["convention"] for layer in learned_strides.for_panel(runs[1:])["layers"]} == {
         "symmetric"
     }
 

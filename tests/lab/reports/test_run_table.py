@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffstride.lab.reports.run_table import compare
+from diffstride.lab.reports.tables import compare
 
 
 def run(folder, downsampling="diffstride", facts=None, strides=True, tasks=()):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from diffstride.lab.cli import main
-from diffstride.lab.reports.sweep_table import write_tables
+from diffstride.lab.reports.tables import write_tables
 
 
 def run(

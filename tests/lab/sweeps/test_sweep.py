@@ -18,12 +18,10 @@ import pytest
 from diffstride.analysis.cost import cost
 from diffstride.lab.cli import main
 from diffstride.lab.runs import lock
-from diffstride.lab.runs.config_file import write_config
+from diffstride.lab.runs.config import flat, write_config
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.sweeps import engines, grids, sweep
-from diffstride.lab.sweeps import paper_tables as tables
-from diffstride.lab.sweeps.forecast import forecast_line
-from diffstride.lab.sweeps.plan import as_words, flat
+from diffstride.lab.sweeps import engines, sweep, tables
+from diffstride.lab.sweeps.plan import as_words
 from diffstride.lab.sweeps.progress import SweepProgress
 from diffstride.lab.training import preparation, recipes
 
@@ -98,13 +96,13 @@ def test_what_a_table_takes_is_told_before():
         if run.seed == 0
     )
     total = 2 * once * 3 * 400 * 50_000
-    assert forecast_line(told) == (
+    assert sweep.forecast_line(told) == (
         f"48 runs, {total:.2g} multiply-accumulates in training: about "
         f"{total / 3e12 / 86_400:.0f} days on a GPU that does 3·10¹² a second"
     )
     short = plan("audio")
-    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", forecast_line(short))
-    assert forecast_line(sweep.plan_sweep("toy.toml", "small", None, [])) == "2 runs"
+    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", sweep.forecast_line(short))
+    assert sweep.forecast_line(sweep.plan_sweep("toy.toml", "small", None, [])) == "2 runs"
 
 
 @pytest.mark.parametrize("table", [name for name in tables.TABLES if name != "cost"])
@@ -226,7 +224,7 @@ def test_what_can_not_be_swept_is_said_in_a_line(words, message, tmp_path, capsy
 def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(TOY + '"model.width" = [0.25, 1]\n"data.flip" = [true, false]')
-    told = grids.plan_grid(path, seeds=2)
+    told = tables.plan_grid(path, seeds=2)
     assert told.rows[:2] == (
         "(2, 2, 2), width 0.25, flip True",
         "(2, 2, 2), width 0.25, flip False",
@@ -622,4 +620,4 @@ def test_the_page_has_a_command_for_every_table():
             assert any(f"`diffstride sweep {table}{word}" in page for word in words), table
     grid = page.partition("```toml\n")[2].partition("```")[0]
     Path("page.toml").write_text(grid)
-    assert len(grids.plan_grid(Path("page.toml")).runs) == 2 * 2 * 2
+    assert len(tables.plan_grid(Path("page.toml")).runs) == 2 * 2 * 2

@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from diffstride.lab.cli import main
-from diffstride.lab.runs.config_file import read_config
-from diffstride.lab.sweeps import grids
+from diffstride.lab.runs.config import read_config
+from diffstride.lab.sweeps import tables
 from diffstride.lab.training import recipes
 
 
@@ -77,7 +77,7 @@ def test_grids_are_counted_first(text, seeds, message, tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=rf"own\.toml.*{message}"):
-        grids.plan_grid(path, seeds)
+        tables.plan_grid(path, seeds)
 
 
 def test_tables_of_the_paper_have_as_many_seeds_as_can_be_run(capsys):

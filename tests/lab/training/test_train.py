@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
+from diffstride.files import seal
 from diffstride.lab.cli import main
 from diffstride.lab.data import images
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.sealed import seal
 from diffstride.lab.training import runner
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.recipes import RECIPES

@@ -1,38 +1,34 @@
 """What a page is made of, from the largest to the smallest.
 
-A page has chapters: one for each sweep, and one for all runs that belong to no sweep. A chapter
-has its runs in groups, which are drawn together: those of one row and column of a sweep, for
-example, which differ in their seeds alone. It shows them in sections. A section has a title, a text
-and blocks, each of which is a table, a row of figures, a row of images or a row of cards.
+A chapter is a sweep, or all runs that belong to none. It has its runs in groups that are drawn
+together, those of one row and column of a sweep for example, and shows them in sections. A section
+has a title, a text and blocks: tables, and rows of figures, images or cards.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from diffstride.lab.reports.run_reader import RunRecord, read_run
-from diffstride.lab.reports.sweep_reader import MEAN, Sweep, read_sweep
+from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 
-PageBlock: TypeAlias = dict[str, Any]
-"""What the template shows by its ``kind``."""
+Block: TypeAlias = dict[str, Any]  # what the template shows by its ``kind``
 Legend: TypeAlias = list[tuple[int | None, int, str]]
 """Of each line its colour, or None where colours mean nothing, its dash and its label."""
 
 MOST_SINGLE_RUNS = 12  # more runs than this are drawn in groups of the same beginning
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A title with what is below it; without blocks, the page leaves it out."""
 
     title: str
     text: str
-    blocks: list[PageBlock]
+    blocks: list[Block]
 
 
-@dataclass(frozen=True)
-class RunGroup:
+class RunGroup(NamedTuple):
     """Runs that are drawn together; the row is their setting and the column their method."""
 
     title: str
@@ -41,38 +37,24 @@ class RunGroup:
     runs: list[RunRecord]
 
 
-@dataclass(frozen=True)
 class Chapter:
-    """A sweep, or all runs that belong to none."""
+    """A sweep, or all runs that belong to none; its columns are in the order of their colours."""
 
-    title: str
-    groups: list[RunGroup]
-    sweep: Sweep | None = None
-
-    @property
-    def runs(self) -> list[RunRecord]:
-        return [run for group in self.groups for run in group.runs]
-
-    @property
-    def rows(self) -> list[str]:
-        return list(dict.fromkeys(group.row for group in self.groups))
-
-    @property
-    def columns(self) -> list[str]:
-        """The methods, in the order of their colours."""
-        planned = map(self.sweep.title, self.sweep.columns) if self.sweep else ()
-        return list(dict.fromkeys([*planned, *(group.column for group in self.groups)]))
+    def __init__(self, title: str, groups: list[RunGroup], sweep: Sweep | None = None) -> None:
+        self.title, self.groups, self.sweep = title, groups, sweep
+        self.runs = [run for group in groups for run in group.runs]
+        self.rows = list(dict.fromkeys(group.row for group in groups))
+        planned = map(sweep.title, sweep.columns) if sweep else ()
+        self.columns = list(dict.fromkeys([*planned, *(group.column for group in groups)]))
 
 
-def table(
-    caption: str, head: list[str], rows: Sequence[Any], folded: bool = False
-) -> list[PageBlock]:
+def table(caption: str, head: list[str], rows: Sequence[Any], folded: bool = False) -> list[Block]:
     """A table, if it has rows; a folded one is opened by the reader."""
     block = {"kind": "table", "caption": caption, "head": head, "rows": rows, "folded": folded}
     return [block] if rows else []
 
 
-def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> list[PageBlock]:
+def figures(legend: Legend, items: Sequence[tuple[str, str]]) -> list[Block]:
     """Figures, if there are any, each an SVG and its title, below the legend of all."""
     return [{"kind": "figures", "legend": legend, "items": items}] if items else []
 
@@ -83,10 +65,7 @@ def colour_legend(labels: Iterable[str]) -> Legend:
 
 
 def collect(paths: Iterable[str | Path]) -> list[Chapter]:
-    """Read the chapters of these folders: each sweep, then the runs that belong to none.
-
-    A folder is a run, a sweep, or has runs and sweeps in it: otherwise it is a ValueError.
-    """
+    """Read the chapters of these folders: each sweep, then the runs that belong to none."""
     chapters: list[Chapter] = []
     runs: list[RunRecord] = []
     given = [Path(path) for path in paths]
@@ -94,15 +73,13 @@ def collect(paths: Iterable[str | Path]) -> list[Chapter]:
         inside = sorted(path.iterdir()) if path.is_dir() and not _is_run_or_sweep(path) else [path]
         folders = list(filter(_is_run_or_sweep, inside))
         if not folders:
-            raise ValueError(
-                f"{path} is neither a run, which has a config.yaml, nor a sweep, which has a "
-                f"sweep.json, nor a folder of some"
-            )
+            known = "a run (config.yaml) nor a sweep (sweep.json) nor a folder of some"
+            raise ValueError(f"{path} is neither {known}")
         for folder in folders:
             if (folder / "sweep.json").is_file():
-                chapters.append(_sweep_chapter(read_sweep(folder)))
+                chapters.append(_sweep_chapter(Sweep(folder)))
             else:
-                runs.append(read_run(folder))
+                runs.append(RunRecord(folder))
     if runs:
         title = given[0].resolve().name if len(given) == 1 else f"{len(runs)} runs"
         chapters.append(Chapter(title if len(runs) > 1 else runs[0].name, _run_groups(runs)))
@@ -115,24 +92,23 @@ def _is_run_or_sweep(folder: Path) -> bool:
 
 def _sweep_chapter(sweep: Sweep) -> Chapter:
     """A sweep with a group for each cell of its table in which a run has begun."""
-    groups: dict[tuple[str, str], RunGroup] = {}
-    cells = [(row, column) for row in sweep.plan["rows"] for column in sweep.columns]
-    for row, column in [*cells, *((entry["row"], entry["column"]) for entry, _ in sweep.begun())]:
+    cells = itertools.product(sweep.plan["rows"], sweep.columns)
+    runs_in: dict[tuple[str, str], list[RunRecord]] = {cell: [] for cell in cells}
+    for entry, run in sweep.begun():
+        runs_in.setdefault((entry["row"], entry["column"]), []).append(run)
+    groups = []
+    for (row, column), runs in runs_in.items():
         # A network for all tasks belongs to the row of their means.
         setting, method = "all tasks" if row == MEAN else row, sweep.title(column)
-        groups[row, column] = RunGroup(f"{method} {setting}", setting, method, [])
-    for entry, run in sweep.begun():
-        groups[entry["row"], entry["column"]].runs.append(run)
-    return Chapter(str(sweep.plan["title"]), [g for g in groups.values() if g.runs], sweep)
+        groups += [RunGroup(f"{method} {setting}", setting, method, runs)] if runs else []
+    return Chapter(str(sweep.plan["title"]), groups, sweep)
 
 
 def _run_groups(runs: list[RunRecord]) -> list[RunGroup]:
     """A group for each run, or for each method and beginning where the runs are many."""
     if len(runs) <= MOST_SINGLE_RUNS:
         return [RunGroup(run.name, run.beginning, run.method, [run]) for run in runs]
-    groups: dict[str, RunGroup] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
-        title = f"{run.method} {run.beginning}"
-        group = groups.setdefault(title, RunGroup(title, run.beginning, run.method, []))
-        group.runs.append(run)
-    return list(groups.values())
+        groups.setdefault((run.beginning, run.method), []).append(run)
+    return [RunGroup(f"{key[1]} {key[0]}", *key, members) for key, members in groups.items()]

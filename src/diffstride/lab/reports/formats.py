@@ -1,9 +1,9 @@
 """How numbers and tables are written: means with deviations; text, Markdown and LaTeX."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -19,8 +19,6 @@ Figures: TypeAlias = Sequence[float]
 """A mean and a standard deviation, a mean alone, or nothing; the paper's figures have this form."""
 Lines: TypeAlias = list[list[str]]
 """A heading and rows; a first cell that begins with two blanks continues the row above."""
-Tables: TypeAlias = Sequence[tuple[str, Lines]]
-"""Titles, which may be empty, and what is below them."""
 
 
 def mean_sd(values: Sequence[float]) -> Figures:
@@ -59,22 +57,27 @@ def number(value: float | None) -> str:
     return or_dash(value, ".3g" if abs(value or 0.0) < 1000 else ",.0f")
 
 
-def plain_text(tables: Tables, notes: Sequence[str]) -> str:
-    """The tables for a terminal: the first note is their heading, the others follow them."""
+def plain_text(tables: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
+    """The titled tables for a terminal: the first note is their heading, the others follow."""
     lines = [notes[0]]
     for title, rows in tables:
         lines += ["", *([title] if title else []), *aligned(rows)]
     return "\n".join([*lines, "", *notes[1:]])
 
 
-def document(template: str, tables: Tables, notes: Sequence[str]) -> str:
+def document(template: str, tables: Sequence[tuple[str, Lines]], notes: Sequence[str]) -> str:
     """The tables by a template: that of Markdown or that of LaTeX."""
+    filters = {"markdown": _markdown, "latex": _latex}
+    made = environment(filters, keep_trailing_newline=True).get_template(template)
+    return made.render(tables=tables, notes=notes)
+
+
+def environment(filters: Mapping[str, Any], **options: Any) -> Environment:
+    """What makes text of our templates, in which everything that they name must be given."""
     loader = FileSystemLoader(TEMPLATES)
-    environment = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters |= {"markdown": _markdown, "latex": _latex}
-    return environment.get_template(template).render(tables=tables, notes=notes)
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, **options)
+    made.filters |= filters
+    return made
 
 
 def _markdown(cell: str) -> str:

@@ -1,22 +1,31 @@
-"""The sections on what was learned: strides, and what their windows let pass."""
+"""The sections on what was learned: strides, and what their windows let pass of real inputs."""
 
+import base64
+import io
 from collections.abc import Sequence
+from typing import Any
 
-from diffstride.lab.reports import chapters, plots, window_pictures
-from diffstride.lab.reports.chapters import Chapter, Legend, PageBlock, Section, figures
+import numpy as np
+
+from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section, figures
 from diffstride.lab.reports.formats import mean, mean_sd
-from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord
+from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord, StrideHistory
+from diffstride.lab.reports.windows import Array, downsample, fit, spectrum, window
+from diffstride.text import times
 
 MOST_PANELS = 24
 MOST_RUNS = 6
+MOST_IMAGES = 2
+LARGEST = 64  # of an example in the panel, which computes while one drags
 
 
 def strides_while_training(chapter: Chapter) -> Section:
     """The strides of each group over the epochs."""
     groups = [group for group in chapter.groups if any(run.strides for run in group.runs)]
     runs = [run for group in groups for run in group.runs if run.strides]
-    points = [point for run in runs for stride in run.strides for point in stride.points]
-    highest = max((value for _, value in points), default=1.0)
+    values = (value for run in runs for stride in run.strides for _, value in stride.points)
+    limits = (1.0, max(values, default=1.0))
     items = []
     for group in groups[:MOST_PANELS]:
         lines: dict[tuple[str, int], list[plots.Points]] = {}
@@ -24,15 +33,10 @@ def strides_while_training(chapter: Chapter) -> Section:
             for stride in run.strides:
                 lines.setdefault((stride.layer, stride.axis), []).append(stride.points)
         layers = list(dict.fromkeys(layer for layer, _ in lines))
-        svg = plots.curves(
-            [(layers.index(layer), axis, curves) for (layer, axis), curves in lines.items()],
-            ylabel="stride",
-            limits=(1.0, highest),
-        )
+        curves = [(layers.index(layer), axis, points) for (layer, axis), points in lines.items()]
+        svg = plots.curves(curves, ylabel="stride", limits=limits)
         items.append((svg, group.title))
-    text = (
-        "A colour a layer, in the order of the network, a dash an axis; epoch 0 is the beginning."
-    )
+    text = "Each layer has a colour, in their order, each axis a dash. Epoch 0 is the start."
     if len(groups) > MOST_PANELS:
         text += f" Only the first {MOST_PANELS} of {len(groups)} groups are drawn."
     dashes: Legend = [(None, i, name) for run in runs[:1] for i, name in enumerate(run.axes)]
@@ -50,37 +54,31 @@ def layer_legend(runs: Sequence[RunRecord]) -> Legend:
 
 def strides_by_setting(chapter: Chapter) -> Section:
     """Where the strides of finished runs ended, for each setting."""
-    columns: dict[str, dict[str, list[RunRecord]]] = {
-        column: {row: [] for row in chapter.rows} for column in chapter.columns
-    }
-    for group in chapter.groups:
-        learned = [run for run in group.runs if run.strides and run.finished]
-        columns[group.column][group.row] += learned
+    columns: dict[str, dict[str, list[RunRecord]]] = {column: {} for column in chapter.columns}
+    for group in sorted(chapter.groups, key=lambda group: chapter.rows.index(group.row)):
+        if learned := [run for run in group.runs if run.strides and run.finished]:
+            columns[group.column].setdefault(group.row, []).extend(learned)
     several = sum(len(runs) for rows in columns.values() for runs in rows.values()) > 1
-    blocks: list[PageBlock] = []
-    for column, rows in columns.items():
-        settings = {row: runs for row, runs in rows.items() if runs}
+    blocks: list[Block] = []
+    for column, settings in columns.items():
         blocks += _distribution(column, settings) if several and settings else []
-    text = (
-        "Where strides ended, one group for each row. A point is a stride of one run along "
-        "one axis, a stroke is where it began. The global striding factor is the product of all "
-        "strides of all axes."
-    )
+    text = "A point is where a stride of one run ended along one axis, a stroke where it began. "
+    text += "The global striding factor is the product of all strides of all axes."
     beginnings = all(run.beginning == group.row for group in chapter.groups for run in group.runs)
     rows_are = "initialisation" if beginnings else "setting"
     return Section(f"Learned strides by {rows_are}", text, blocks)
 
 
-def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[PageBlock]:
+def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[Block]:
+    """The strides at the end of the runs of a method, and their products, for each setting."""
     legend = layer_legend([run for runs in settings.values() for run in runs])
-    ends: list[list[list[float]]] = [[[] for _ in settings] for _ in legend]
-    beginnings: list[list[list[float]]] = [[[] for _ in settings] for _ in legend]
+    cells: list[list[list[StrideHistory]]] = [[[] for _ in settings] for _ in legend]
     for row, runs in enumerate(settings.values()):
         for run in runs:
-            for i, strides in enumerate(run.layers.values()):
-                ends[i][row] += [stride.last for stride in strides]
-                beginnings[i][row] += [stride.points[0][1] for stride in strides]
-    marks = [list(map(mean, rows)) for rows in beginnings]
+            for layer, strides in enumerate(run.layers.values()):
+                cells[layer][row] += strides
+    ends = [[[stride.last for stride in cell] for cell in rows] for rows in cells]
+    marks = [[mean(stride.points[0][1] for stride in cell) for cell in rows] for rows in cells]
     factors = [[run.striding_factor for run in runs] for runs in settings.values()]
     svg = plots.strips(list(settings), list(enumerate(ends)), xlabel="learned stride", marks=marks)
     name = "global striding factor"
@@ -90,29 +88,90 @@ def _distribution(column: str, settings: dict[str, list[RunRecord]]) -> list[Pag
 
 def windows_on_data(chapter: Chapter) -> Section:
     """The windows of one run for each row of a sweep, or of each run; those with examples first."""
-    chosen: dict[str, RunRecord] = {}
+    candidates: dict[str, list[RunRecord]] = {}
     for group in chapter.groups:
-        for run in group.runs:
-            key = group.row if chapter.sweep else run.name
-            if not run.sizes_known or (key not in chosen and len(chosen) == MOST_RUNS):
-                continue
-            if key not in chosen or (run.examples and not chosen[key].examples):
-                chosen[key] = run
-    blocks: list[PageBlock] = []
-    for run in chosen.values():
-        blocks += window_pictures.run_blocks(run, layer_legend([run]))
-    text = (
-        "What each layer lets pass, over the frequencies of its input in periods per axis, which "
-        "are those of the data wherever layers follow one another. Shaded: the band that the first "
-        "layer keeps."
-    )
-    if any(run.examples for run in chosen.values()):
-        text += (
-            " Grey: the spectrum of real inputs, from the strongest frequency down to 60 dB below. "
-            "The images are inputs that have passed the windows alone, without the convolutions "
-            "between them."
-        )
+        for run in [run for run in group.runs if run.sizes_known]:
+            candidates.setdefault(group.row if chapter.sweep else run.name, []).append(run)
+    rows = list(candidates.values())[:MOST_RUNS]
+    chosen = [min(runs, key=lambda run: not run.examples) for runs in rows]
+    text = "What each layer lets pass, over the frequencies of its input in periods per axis: "
+    text += "those of the data, if layers follow one another. Shaded: what the first layer keeps."
+    if any(run.examples for run in chosen):
+        text += " Grey: the spectrum of real inputs, down to 60 dB below the strongest frequency. "
+        text += "Images are inputs after the windows alone, without the convolutions between them."
+    blocks = [block for run in chosen for block in _window_blocks(run)]
     return Section("Windows on the data", text, blocks)
+
+
+def _window_blocks(run: RunRecord) -> list[Block]:
+    """A figure for each axis with the windows of all layers, and a row of images per example."""
+    images = [image for _, image in run.examples if image.ndim == len(run.axes)]
+    items = []
+    for axis, name in enumerate(run.axes):
+        strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
+        windows = [
+            window(size, stride.last, run.smoothness, offset, kept)
+            for stride in strides
+            for size, kept in [stride.sizes]
+        ]
+        background = spectrum(images, axis) if images else None
+        xlabel = f"{name}: frequency (periods per axis)"
+        svg = plots.passband(background, windows, *strides[0].sizes, xlabel=xlabel)
+        items.append((svg, f"{run.name}: windows, {name}"))
+    blocks = figures(layer_legend([run]), items)
+    for label, image in run.examples[:MOST_IMAGES] if images else ():
+        height, width = image.shape
+        title = f"{run.name}: an example of “{label}”, and what is left after each layer"
+        shown = {"title": title, "shape": f"{width} / {height}", "items": _images(run, image)}
+        blocks.append({"kind": "images"} | shown)
+    return blocks
+
+
+def _images(run: RunRecord, image: Array) -> list[tuple[str, str]]:
+    """An image, and what is left of it after the window of each layer in turn."""
+    items = [(_png_address(image), f"input, {times(image.shape)}")]
+    for i, strides in enumerate(run.layers.values()):
+        sizes = [stride.sizes[0] for stride in strides]
+        if any(size > length for size, length in zip(sizes, image.shape, strict=True)):
+            break  # the network has made it larger meanwhile
+        image = fit(image, sizes)
+        for stride in strides:
+            offset = run.offset(stride.axis)
+            image = downsample(image, stride.axis, stride.last, run.smoothness, offset)
+        items.append((_png_address(image), f"layer {i + 1}, {times(image.shape)}"))
+    return items
+
+
+def _grey(image: Array) -> Any:
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+
+
+def _png_address(image: Array) -> str:
+    """The address of a grey image with values from 0 to 255, with the PNG itself in it."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(_grey(image)).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
+    """What the interactive panel begins with: examples, and the layers of the first run."""
+    examples = next((run.examples for run in runs if run.examples), [])
+    small = [(label, fit(image, [LARGEST] * image.ndim)) for label, image in examples]
+    layers = [
+        {
+            "label": f"{stride.layer}, {run.axes[stride.axis]}",
+            "size": stride.sizes[0],
+            "stride": stride.last,
+            "smoothness": run.smoothness,
+            "convention": run.convention,
+        }
+        for run in [run for run in runs if run.sizes_known][:1]
+        for stride in run.strides
+    ]
+    images = [{"label": label, "pixels": _grey(image).tolist()} for label, image in small]
+    return {"examples": images, "layers": layers}
 
 
 def first_layer_cutoffs(chapter: Chapter) -> Section:

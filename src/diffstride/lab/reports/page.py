@@ -6,8 +6,26 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
+from markupsafe import Markup
+
 from diffstride import files
-from diffstride.lab.reports.formats import TEMPLATES
+from diffstride.lab.reports import learned_strides, plots, results
+from diffstride.lab.reports.chapters import collect
+from diffstride.lab.reports.formats import TEMPLATES, environment, number, plus_minus
+
+SECTIONS = (
+    results.summary,
+    results.paper_comparison,
+    learned_strides.strides_while_training,
+    learned_strides.strides_by_setting,
+    results.accuracy_costs,
+    learned_strides.windows_on_data,
+    learned_strides.first_layer_cutoffs,
+    results.training_curves,
+    results.every_run,
+    results.data_and_environment,
+)
+"""What makes the sections of a chapter, in the order of a paper."""
 
 
 def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path:
@@ -19,63 +37,34 @@ def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path
     folders = [Path(path) for path in paths]
     if not folders:
         raise ValueError("a report needs the folder of a run or of a sweep at least")
-    text = render(folders)
     path = folders[0] / "report.html" if output is None else Path(output)
-    files.write(path, text)
+    files.write(path, render(folders))
     return path
 
 
 def render(paths: Iterable[Path]) -> str:
     """The report as the text of an HTML page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from diffstride.lab.reports import learned_strides, plots, results, training_conditions
-    from diffstride.lab.reports.chapters import collect
-    from diffstride.lab.reports.formats import number, plus_minus
-    from diffstride.lab.reports.window_pictures import for_panel
-
-    chapters = collect(paths)
-    # In the order of a paper.
-    makers = (
-        results.summary,
-        results.paper_comparison,
-        learned_strides.strides_while_training,
-        learned_strides.strides_by_setting,
-        results.accuracy_costs,
-        learned_strides.windows_on_data,
-        learned_strides.first_layer_cutoffs,
-        training_conditions.training_curves,
-        results.every_run,
-        training_conditions.data_and_environment,
-    )
-    # Everything that is not made here is escaped: names, labels and settings are words of others.
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    numbers = itertools.count(1)
+    chapters, numbers = collect(paths), itertools.count(1)
 
     def labelled(svg: str, label: str) -> Markup:
         """A figure of ours as an image with a name, for those who do not see it."""
         start = Markup('<svg role="img" aria-label="{}"').format(label)
         return Markup(plots.numbered(svg, next(numbers)).replace("<svg", start, 1))
 
-    environment.filters |= {"number": number, "plus_minus": plus_minus, "svg": labelled}
+    filters = {"number": number, "plus_minus": plus_minus, "svg": labelled}
     files_in_page = ("theme.js", "panel.js", "report.css")
     theme, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
-    return environment.get_template("report.html.jinja").render(
+    # Everything that is not made here is escaped: names, labels and settings are words of others.
+    template = environment(filters, autoescape=True, lstrip_blocks=True)
+    return template.get_template("report.html.jinja").render(
         title=" and ".join(chapter.title for chapter in chapters),
-        chapters=[(c.title, [s for make in makers if (s := make(c)).blocks]) for c in chapters],
+        chapters=[(c.title, [s for make in SECTIONS if (s := make(c)).blocks]) for c in chapters],
         css=css,
         scripts={"theme": theme, "panel": panel},
         # Nothing is fetched, and no script runs but these two.
         policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src {_hash(theme)} {_hash(panel)}",
-        panel=for_panel([run for chapter in chapters for run in chapter.runs]),
+        panel=learned_strides.for_panel([run for chapter in chapters for run in chapter.runs]),
     )
 
 

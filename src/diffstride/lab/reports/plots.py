@@ -1,6 +1,6 @@
-"""Figures as SVG to be set into a page, which gives them their colours, in light and in dark.
+"""Figures: SVG for a page, which gives them their colours in light and in dark; a PNG of a run.
 
-Every figure is WIDTH wide at most, so that its letters can be read on a phone; names that come from
+Every SVG is WIDTH wide at most, so that its letters can be read on a phone; names that come from
 runs are written beside figures wherever there is room, and never read as mathematics.
 """
 
@@ -9,15 +9,18 @@ import itertools
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from matplotlib import style
+from matplotlib import colormaps, style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
+from diffstride.files import write
 from diffstride.lab.reports.formats import TEMPLATES, Figures
-from diffstride.lab.reports.window_plots import Array
+from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord
+from diffstride.lab.reports.windows import Array
 
 WIDTH = 400
 SERIES = 8
@@ -33,7 +36,15 @@ COLOUR_STYLE |= dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), 
 # The first undoes whatever settings the reader has.
 styled = style.context(["default", TEMPLATES / "figures.mplstyle", COLOUR_STYLE])
 
+HUES = ("Blues", "Oranges", "Greens", "Purples", "Reds", "Greys", "YlGn")
+"""In the PNG of a run, a hue for each layer, with a shade for each axis."""
+PNG_STYLE = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
+
 Points: TypeAlias = Sequence[tuple[float, float]]
+Curve: TypeAlias = tuple[int, int, Sequence[Points]]
+"""A colour, a kind of dash, and the points of every run."""
+Values: TypeAlias = Sequence[Sequence[float]]
+Marks: TypeAlias = Sequence[Sequence[float | None]]
 T = TypeVar("T")
 
 
@@ -43,13 +54,8 @@ def colour(index: int) -> str:
 
 
 @styled
-def curves(
-    lines: Sequence[tuple[int, int, Sequence[Points]]],
-    *,
-    ylabel: str,
-    limits: tuple[float, float] | None = None,
-) -> str:
-    """Lines over epochs: of each a colour, a kind of dash, and the curve of every run.
+def curves(lines: Sequence[Curve], *, ylabel: str, limits: Sequence[float] = ()) -> str:
+    """Lines over epochs, which show strides where they have limits.
 
     Up to three runs are drawn as they are; of more, their mean and what lies between the extremes.
     """
@@ -68,7 +74,7 @@ def curves(
         ax.plot(epochs, list(map(np.mean, values)), **look)
         low, high = list(map(min, values)), list(map(max, values))
         ax.fill_between(epochs, low, high, color=colour(index), alpha=0.15, linewidth=0)
-    if limits is not None:
+    if limits:
         _show(ax, "y", *limits)
     ax.xaxis.get_major_locator().set_params(integer=True)
     return _svg(ax, xlabel="epoch", ylabel=ylabel)
@@ -86,11 +92,7 @@ def scatter(series: Mapping[int, Points], *, xlabel: str, ylabel: str) -> str:
 
 @styled
 def strips(
-    labels: Sequence[str],
-    series: Sequence[tuple[int, Sequence[Sequence[float]]]],
-    *,
-    xlabel: str,
-    marks: Sequence[Sequence[float | None]] = (),
+    labels: Sequence[str], series: Sequence[tuple[int, Values]], *, xlabel: str, marks: Marks = ()
 ) -> str:
     """A row for each label: the values of each series as points, each series a little lower.
 
@@ -131,14 +133,14 @@ def means(
 
 @styled
 def passband(
-    spectrum: Array | None, windows: Sequence[Array], *, highest: int, band: float, xlabel: str
+    spectrum: Array | None, windows: Sequence[Array], size: int, kept: int, *, xlabel: str
 ) -> str:
-    """The windows of layers over frequency, on the spectrum of inputs; the band is shaded."""
-    ax = _panel(260)
-    ax.axvspan(0, band, color=colour(0), alpha=0.1, linewidth=0)
+    """The windows of layers over frequency, on the spectrum of inputs; what is kept is shaded."""
+    ax, highest = _panel(260), size // 2
+    ax.axvspan(0, kept / 2, color=colour(0), alpha=0.1, linewidth=0)
     if spectrum is not None:
         height = np.clip(1 + spectrum / 60, 0.0, 1.0)  # from −60 dB to the peak
-        frequency = np.arange(len(height))
+        frequency, highest = np.arange(len(height)), max(highest, len(height) - 1)
         ax.fill_between(frequency, height, step="mid", color=MUTED, alpha=0.28, linewidth=0)
     for i, weights in enumerate(windows):
         ax.plot(np.arange(len(weights)), weights, marker=".", ms=5, color=colour(i))
@@ -153,10 +155,7 @@ def _panel(height: float, labels: Sequence[str] = ()) -> Any:
 
 
 def _rows(labels: Sequence[str], series: int, room: float) -> tuple[Any, list[list[float]]]:
-    """The axes of a new figure with a named row for each label, and how low each series is.
-
-    In every row the series are drawn one below the other, and have ``room`` together.
-    """
+    """The axes of a figure with a row for each label, and how low each series is in each."""
     ax = _panel(70 + max(34, 13 * series) * len(labels), labels)
     short = [label if len(label) <= 20 else f"{label[:19]}…" for label in labels]
     ax.set_yticks(range(len(labels)), short)
@@ -176,10 +175,8 @@ def _show(ax: Any, axis: str, low: float, high: float) -> None:
         ax.set(**{f"{axis}lim": (low - margin, high + margin)})
         return
     ax.set(**{f"{axis}scale": "log", f"{axis}lim": (low / 1.15, high * 1.15)})
-    shown_axis = getattr(ax, f"{axis}axis")
-    shown_axis.set_major_locator(LogLocator(base=2, numticks=9))
-    shown_axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    shown_axis.set_minor_locator(NullLocator())
+    ticks = {"major_locator": LogLocator(base=2, numticks=9), "minor_locator": NullLocator()}
+    getattr(ax, f"{axis}axis").set(**ticks, major_formatter=StrMethodFormatter("{x:g}"))
 
 
 def _thinned(points: Sequence[T], most: int = 150) -> Sequence[T]:
@@ -214,3 +211,34 @@ def numbered(svg: str, number: int) -> str:
     svg = re.sub(r' id="([^"]*)"', lambda m: f' id="f{number}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r"url\(#", f"url(#f{number}-", svg)
     return svg.replace('xlink:href="#', f'href="#f{number}-')
+
+
+def draw_run(folder: Path) -> Path | None:
+    """Draw ``strides.png`` in the folder of a run; None if the run has no learnable strides."""
+    run = RunRecord(folder)
+    if not run.strides:
+        return None
+    content, path = io.BytesIO(), folder / "strides.png"
+    with style.context(["default", PNG_STYLE]):
+        figure = Figure(figsize=(12, 4.5), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
+        for i, strides in enumerate(run.layers.values()):
+            for stride in strides:
+                name = run.axes[stride.axis]
+                label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
+                if i == 0 and (unit := CUTOFF_UNITS.get(name)):
+                    label += f", up to {run.cutoff(stride):.3g} {unit}"
+                shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
+                look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
+                left.plot(*zip(*stride.points, strict=True), **look)
+        left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
+        left.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        for split, grey in (("train", "#999999"), ("test", "#222222")):
+            if points := run.curve(f"{split}_accuracy"):
+                label = f"{split}: {points[-1][1]:.2%}"
+                right.plot(*zip(*points, strict=True), marker=".", color=grey, label=label)
+        right.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
+        right.legend(loc="lower right")
+        figure.savefig(content, format="png", dpi=130)
+    write(path, content.getvalue())
+    return path

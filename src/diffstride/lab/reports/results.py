@@ -1,14 +1,20 @@
-"""The sections on what came out: accuracies beside the paper's, and what they cost."""
+"""The sections on what came out: accuracies beside the paper's, their cost, how runs were made."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 from diffstride.lab.reports import chapters, plots
-from diffstride.lab.reports.chapters import Chapter, PageBlock, Section
+from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
 from diffstride.lab.reports.formats import number, percent
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
-from diffstride.lab.reports.sweep_table import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
+from diffstride.lab.reports.tables import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
+from diffstride.lab.runs.config import flat
 from diffstride.text import times
+
+CURVES = (("accuracy", "accuracy (%)", 100.0), ("loss", "loss", 1.0))
+"""What is drawn over the epochs: a metric, its label and its scale."""
 
 
 def summary(chapter: Chapter) -> Section:
@@ -31,7 +37,11 @@ def summary(chapter: Chapter) -> Section:
             ("Epochs", f"{run.epochs} of {run.planned_epochs}"),
             spent,
         ]
-        text = _learned(run)
+        text = f"A network with {run.downsampling} downsampling; it has no strides to learn."
+        if run.strides:
+            text = f"Strides began at {_strides_at(run, 0)} and are now {_strides_at(run, -1)}; "
+            factor = f"{run.striding_factor:.1f}"
+            text += f"the product of all, the global striding factor, is {factor}."
     elif scored:
         best = max(scored, key=lambda run: run.last("test_accuracy") or 0.0)
         cards.insert(1, ("Best test accuracy", percent(best.last("test_accuracy"))))
@@ -43,20 +53,10 @@ def _spreads(sweep: Sweep) -> str:
     if not sweep.comparable or len(sweep.settings) < 2:
         return ""
     spreads = {column: sweep.spread(column, sweep.metrics[0])[0] for column in sweep.columns}
-    known = {sweep.title(c): f"{s:.1f} points" for c, s in spreads.items() if s is not None}
+    known = [f"{s:.1f} points with {sweep.title(c)}" for c, s in spreads.items() if s is not None]
     if not known:
         return "No method has a finished run of every setting yet."
-    points = ", ".join(f"{spread} with {title}" for title, spread in known.items())
-    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {points}."
-
-
-def _learned(run: RunRecord) -> str:
-    if not run.strides:
-        return f"A network with {run.downsampling} downsampling; it has no strides to learn."
-    return (
-        f"Strides began at {_strides_at(run, 0)} and are now {_strides_at(run, -1)}; "
-        f"the product of all, the global striding factor, is {run.striding_factor:.1f}."
-    )
+    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(known)}."
 
 
 def _strides_at(run: RunRecord, index: int) -> str:
@@ -74,59 +74,73 @@ def paper_comparison(chapter: Chapter) -> Section:
     sweep = chapter.sweep
     if sweep is None or not (sweep.plan["runs"] or sweep.measured):
         return Section("Results", "", [])
-    first = sweep.metrics[0]
+    blocks = [_matrix(sweep, metric) for metric in sweep.metrics]
     if sweep.measured:
-        return Section("Results", "", [_matrix("relative to the first", sweep, first, 2)])
-    tables = []
-    for metric in sweep.metrics:
-        name = f"{metric.title} test accuracy" if metric.title else "test accuracy"
-        caption = f"{name} in %, mean ± sd over n runs"
-        tables.append(_matrix(caption, sweep, metric, sweep.digits(metric)))
-    tables += chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines(sweep))
-    cells = zip(*(sweep.cells(row, first) for row in sweep.settings), strict=True)
+        return Section("Results", "", blocks)
+    blocks += chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines(sweep))
+    cells = zip(*(sweep.cells(row, sweep.metrics[0]) for row in sweep.settings), strict=True)
     series = [[(cell.here, cell.paper) for cell in column] for column in cells]
     svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
     title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
     legend = chapters.colour_legend(map(sweep.title, sweep.columns))
-    return Section(
-        "Results",
-        "Beside the paper's own figures, and with the price: multiply-accumulates (millions) and "
-        "seconds per step of the network as it was in the end.",
-        [*tables, *chapters.figures(legend, [(svg, title)])],
-    )
+    text = "Beside the paper's figures, and with the price of the network as it was in the end: "
+    text += "multiply-accumulates (millions) and seconds per step."
+    return Section("Results", text, [*blocks, *chapters.figures(legend, [(svg, title)])])
 
 
-def _matrix(caption: str, sweep: Sweep, metric: Metric, digits: int) -> PageBlock:
+def _matrix(sweep: Sweep, metric: Metric) -> Block:
+    accuracy = f"{metric.title} test accuracy in %, mean ± sd over n runs".strip()
+    caption = "relative to the first" if sweep.measured else accuracy
     return {
         "kind": "matrix",
         "caption": f"{sweep.plan['title']}: {caption}",
         "head": ["setting", *map(sweep.title, sweep.columns)],
         "rows": [(row, sweep.cells(row, metric)) for row in sweep.rows],
-        "digits": digits,
+        "digits": 2 if sweep.measured else sweep.digits(metric),
     }
 
 
 def accuracy_costs(chapter: Chapter) -> Section:
     """Accuracy against J and against MACs."""
-    measures: dict[str, Callable[[RunRecord], float | None]] = {
-        "regulariser J": lambda run: run.penalty,
-        "million MACs": lambda run: run.last("mmacs"),
-    }
     columns, items, shown = chapter.columns, [], set()
-    for xlabel, measure in measures.items():
+    colours = {run: columns.index(group.column) for group in chapter.groups for run in group.runs}
+    for xlabel in ("regulariser J", "million MACs"):
         series: dict[int, list[tuple[float, float]]] = {}
-        for group in chapter.groups:
-            for run in group.runs:
-                x, y = measure(run), run.last("test_accuracy")
-                if run.finished and x is not None and y is not None:
-                    series.setdefault(columns.index(group.column), []).append((x, 100 * y))
+        for run, colour in colours.items():
+            x = run.penalty if "J" in xlabel else run.last("mmacs")
+            y = run.last("test_accuracy")
+            if run.finished and x is not None and y is not None:
+                series.setdefault(colour, []).append((x, 100 * y))
         if sum(map(len, series.values())) > 1:
             svg = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
             items.append((svg, f"Test accuracy against {xlabel}"))
             shown |= set(series)
     legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
-    text = "A point a run. A stride that shrinks buys accuracy with computation; here is the price."
+    text = "Each point is a run. Strides that shrink buy accuracy with computation, at this price."
     return Section("What accuracy costs", text, chapters.figures(legend, items))
+
+
+def training_curves(chapter: Chapter) -> Section:
+    """Accuracy and loss over the epochs: all runs in one figure, or a sweep's by method."""
+    groups = [group for group in chapter.groups if any(run.metrics for run in group.runs)]
+    in_sweep, rows = chapter.sweep is not None, chapter.rows
+    panels: dict[str, list[tuple[int, RunGroup]]] = {}
+    for i, group in enumerate(groups):
+        panel, colour = (group.column, rows.index(group.row)) if in_sweep else ("", i)
+        panels.setdefault(panel, []).append((colour, group))
+    items = []
+    for panel, members in panels.items():
+        for metric, label, scale in CURVES:
+            lines = [
+                (colour, dash, [run.curve(f"{split}_{metric}", scale) for run in group.runs])
+                for colour, group in members
+                for dash, split in enumerate(["test"] if in_sweep else ["test", "train"])
+            ]
+            svg = plots.curves(lines, ylabel=f"test {label}" if in_sweep else label)
+            items.append((svg, f"{panel}: test {metric}" if in_sweep else metric.title()))
+    legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
+    legend += [] if in_sweep else [(None, 0, "test"), (None, 1, "train")]
+    return Section("Training", "", chapters.figures(legend, items))
 
 
 def every_run(chapter: Chapter) -> Section:
@@ -150,3 +164,55 @@ def every_run(chapter: Chapter) -> Section:
     folded = len(runs) > chapters.MOST_SINGLE_RUNS
     table = chapters.table(caption, [*head, "epochs"], rows, folded)
     return Section("All runs" if several else "The run", "", table)
+
+
+def data_and_environment(chapter: Chapter) -> Section:
+    """What all runs have in common, and where they were made."""
+    settings = [flat(run.config) for run in chapter.runs] or [{}]
+    first = {name: value for name, value in settings[0].items() if name not in ("name", "out")}
+    differing = [name for name in first if any(s.get(name) != first[name] for s in settings)]
+    shared = {name: _shown(value) for name, value in first.items() if name not in differing}
+    environments = [
+        {name: _shown(v) for name, v in run.environment.items() if name not in ("seed", "started")}
+        for run in chapter.runs
+    ]
+    return Section(
+        "Data and environment",
+        f"Runs differ in {', '.join(differing)}." if differing else "",
+        [
+            *_listings("Data", map(_data, chapter.runs)),
+            *_listings("Environment", environments),
+            *_listings("Settings", [shared] * len(settings), folded=True),
+        ],
+    )
+
+
+def _data(run: RunRecord) -> dict[str, str]:
+    """What the data of a run are, by name."""
+    facts, settings = run.data_facts, run.config["data"]
+    values = {"path": str(settings.get("path") or "built in: handwritten digits")}
+    if tasks := settings.get("task"):
+        values = {"tasks": _shown(tasks)}
+    if "size" in facts:
+        values["size of one example"] = times(facts["size"])
+    if classes := facts.get("classes"):
+        by_task = classes.items() if isinstance(classes, dict) else ()
+        values["classes"] = _shown({k: len(v) for k, v in by_task} or len(classes))
+    splits = [split for split in ("train", "test") if split in facts]
+    return values | {f"{split} examples": _shown(facts[split]) for split in splits}
+
+
+def _listings(title: str, mappings: Iterable[dict[str, str]], folded: bool = False) -> list[Block]:
+    """A table of names and values for each distinct mapping, with how many runs have it."""
+    counts = Counter(tuple(values.items()) for values in mappings if values)
+    captions = [f"{title} of {count} runs" if count > 1 else title for count in counts.values()]
+    tables = zip(captions, counts, strict=True)
+    return [block for text, rows in tables for block in chapters.table(text, [], rows, folded)]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    return "none" if value is None else str(value)

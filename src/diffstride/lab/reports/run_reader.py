@@ -1,25 +1,35 @@
 """The one reader of a run's folder, whether the run has ended, is half way, or has lost files."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from diffstride.lab.reports.settings import read_settings
-from diffstride.lab.reports.window_plots import Array
-from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows
-from diffstride.lab.runs.facts import read_facts
+from diffstride.lab.reports.windows import Array
+from diffstride.lab.runs.config import typed
+from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.lab.runs.run_folder import read_facts
 
 CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
 """Units of the frequencies along the axes of spectrograms."""
 MOST_EXAMPLES = 3
+SETTINGS: dict[str, Any] = {
+    "stride_penalty": float,
+    "macs_budget": float | None,
+    "model.smoothness": float,
+    "model.width": float,
+    "model.strides": tuple[float, ...] | None,
+    "data.task": tuple[str, ...],
+    "trainer.epochs": int,
+}
+"""The types of the settings that reports make use of."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class StrideHistory:
+class StrideHistory(NamedTuple):
     """The stride of a layer along one axis after each epoch: the points are epochs and strides.
 
     The sizes are those of the layer's input and output in the end; 0 where the file has none.
@@ -35,53 +45,60 @@ class StrideHistory:
         return self.points[-1][1]
 
 
-@dataclass(frozen=True)
 class RunRecord:
-    """What the files in the folder of a run say.
+    """What the files in the folder of a run say, however far the run has come.
 
     Metrics and times have a row for each epoch, without values that are no finite numbers. Strides
     are in the order of the network. Of strides that are not learned, only the plan of a sweep has
-    the penalty J.
+    the penalty J. Raises an OSError if there is no config, and DamagedFile if a file is damaged.
     """
 
-    folder: Path
-    name: str
-    config: dict[str, Any]
-    downsampling: str
-    smoothness: float
-    convention: str
-    planned_epochs: int
-    data_facts: dict[str, Any]
-    environment: dict[str, Any]
-    metrics: list[dict[str, float]]
-    times: list[dict[str, float]]
-    strides: list[StrideHistory]
-    fixed_penalty: float | None = None
-
-    @property
-    def method(self) -> str:
-        """The downsampling, and what keeps its strides from shrinking."""
+    def __init__(self, folder: Path, fixed_penalty: float | None = None) -> None:
+        self.folder, self.name = folder, folder.resolve().name
+        self.config = _settings(folder / "config.yaml")
+        model = self.config["model"]
+        self.downsampling: str = model["downsampling"]
+        self.smoothness: float = model.get("smoothness", 4.0)
+        self.convention = str(model.get("convention", "paper"))
+        self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
+        # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
         limits = f", {budget:.4g} MMACs at most" if budget else ""
-        return self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
+        self.method = self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
+        begun = ", ".join(f"{stride:g}" for stride in model.get("strides") or ())
+        self.beginning = f"({begun})" if begun else "as the network has them"
 
-    @property
-    def beginning(self) -> str:
-        """A label of the strides in the config, or of the network's if the config has none."""
-        strides = self.config["model"].get("strides")
-        return f"({', '.join(f'{s:g}' for s in strides)})" if strides else "as the network has them"
+        self.data_facts = _if_there(folder / "data.json", read_facts) or {}
+        self.environment = _if_there(folder / "environment.json", read_json) or {}
+        self.metrics = _numbers(folder / "metrics.csv", "epoch", "test_accuracy")
+        self.times = _numbers(folder / "times.csv", "step", "seconds")
+        self.epochs = int(self.last("epoch") or 0)
+        self.finished = bool(self.metrics) and self.epochs >= self.planned_epochs
+        self.minutes = sum(row["seconds"] for row in self.times) / 60
+        # The time of a step in the last epoch, that is with the strides of the end.
+        steps = [0.0, *(row["step"] for row in self.times)]
+        taken = steps[-1] - steps[-2] if self.times else 0.0
+        self.seconds_per_step = self.times[-1]["seconds"] / taken if taken > 0 else None
+        self.penalty = fixed_penalty or self.last("stride_penalty") or None
+        # Of a network for several tasks: the test accuracy of each after the last epoch.
+        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
+        tasks = [name.removeprefix(start) for name in last if name.startswith(start)]
+        self.task_accuracies = {task: last[start + task] for task in tasks}
+
+        self.strides = _strides(folder / "strides.csv", self.data_facts)
+        self.sizes_known = bool(self.strides) and all(min(s.sizes) > 0 for s in self.strides)
+        # The global striding factor: the product of all learnable strides of all axes.
+        self.striding_factor = math.prod(stride.last for stride in self.strides)
+        layers = dict.fromkeys(stride.layer for stride in self.strides)
+        self.layers = {name: [s for s in self.strides if s.layer == name] for name in layers}
+        self.first_layer = next(iter(self.layers.values()), [])
+        count = max((stride.axis for stride in self.strides), default=1) + 1
+        axes = ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
+        self.axes: tuple[str, ...] = tuple(self.data_facts.get("axes") or axes)
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
         return float(self.convention == "paper" and axis == len(self.axes) - 1)
-
-    @property
-    def epochs(self) -> int:
-        return int(self.last("epoch") or 0)
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.metrics) and self.epochs >= self.planned_epochs
 
     def last(self, column: str) -> float | None:
         """A metric after the last epoch."""
@@ -90,59 +107,6 @@ class RunRecord:
     def curve(self, column: str, scale: float = 1.0) -> list[tuple[float, float]]:
         """The epochs that have a metric, each with its value times ``scale``."""
         return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
-
-    @property
-    def task_accuracies(self) -> dict[str, float]:
-        """Of a network for several tasks: the test accuracy of each after the last epoch."""
-        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
-        return {name.removeprefix(start): last[name] for name in last if name.startswith(start)}
-
-    @property
-    def penalty(self) -> float | None:
-        """The regulariser J; None where nobody knows it."""
-        return self.fixed_penalty or self.last("stride_penalty") or None
-
-    @property
-    def seconds_per_step(self) -> float | None:
-        """The time of a step in the last epoch, that is with the strides of the end."""
-        steps = [0.0, *(row["step"] for row in self.times)]
-        taken = steps[-1] - steps[-2] if self.times else 0.0
-        return self.times[-1]["seconds"] / taken if taken > 0 else None
-
-    @property
-    def minutes(self) -> float:
-        return sum(row["seconds"] for row in self.times) / 60
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The names of the data's axes."""
-        if names := self.data_facts.get("axes"):
-            return tuple(map(str, names))
-        count = max((stride.axis for stride in self.strides), default=1) + 1
-        return ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
-
-    @cached_property
-    def layers(self) -> dict[str, list[StrideHistory]]:
-        """The learnable strides of each layer, in the order of the network."""
-        layers: dict[str, list[StrideHistory]] = {}
-        for stride in self.strides:
-            layers.setdefault(stride.layer, []).append(stride)
-        return layers
-
-    @property
-    def first_layer(self) -> list[StrideHistory]:
-        """The learnable strides of the first layer, if there is one."""
-        return next(iter(self.layers.values()), [])
-
-    @property
-    def sizes_known(self) -> bool:
-        """Whether there are learnable strides, and the sizes of all of them are known."""
-        return bool(self.strides) and all(min(stride.sizes) > 0 for stride in self.strides)
-
-    @property
-    def striding_factor(self) -> float:
-        """The global striding factor: the product of all learnable strides of all axes."""
-        return math.prod(stride.last for stride in self.strides)
 
     def cutoff(self, stride: StrideHistory) -> float:
         """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
@@ -156,88 +120,73 @@ class RunRecord:
     def examples(self) -> list[tuple[str, Array]]:
         """Real inputs, if any were kept: labels, and grey images of values from 0 to 255."""
         path = self.folder / "examples.json"
-        document = _mapping(path, "images")
+        document = _if_there(path, read_json, "images") or {"images": ()}
         try:
             images = [
                 (str(image["label"]), np.array(image["pixels"], dtype=np.float64))
-                for image in document.get("images", ())
+                for image in document["images"]
             ]
             if any(image.ndim != 2 or image.size == 0 for _, image in images):
                 raise ValueError("an image has no rows of pixels")
         except (ValueError, LookupError, TypeError, OverflowError) as error:
-            raise ValueError(
-                f"{path} must have images, each with a label and rows of pixels that are all of "
-                f"one length: {error!r}"
-            ) from error
+            expected = "images, each with a label and rows of pixels that are all of one length"
+            raise ValueError(f"{path} must have {expected}: {error!r}") from error
         return images[:MOST_EXAMPLES]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Read the record of a run, however far the run has come.
-
-    Raises an OSError if its config can't be read, and DamagedFile if a file is damaged.
-    """
-    path = folder / "config.yaml"
-    config, data = read_settings(path), folder / "data.json"
-    model, facts = config["model"], read_facts(data) if data.is_file() else {}
-    return RunRecord(
-        folder,
-        folder.resolve().name,
-        config,
-        downsampling=model["downsampling"],
-        smoothness=float(model.get("smoothness", 4.0)),
-        convention=str(model.get("convention", "paper")),
-        planned_epochs=config["trainer"].get("epochs", 0),
-        data_facts=facts,
-        environment=_mapping(folder / "environment.json"),
-        metrics=_numbers(folder / "metrics.csv", "epoch", "test_accuracy"),
-        times=_numbers(folder / "times.csv", "step", "seconds"),
-        strides=_strides(folder / "strides.csv", facts),
-    )
+def _settings(path: Path) -> dict[str, Any]:
+    """What config.yaml says; a DamagedFile if a setting that reports use is of another type."""
+    config = read_yaml(path)
+    for name in ("model", "data", "optim", "trainer"):
+        if not isinstance(config.setdefault(name, {}), dict):
+            raise DamagedFile(f"{path}: {name} must have settings of its own, got {config[name]!r}")
+    if not isinstance(config["model"].get("downsampling"), str):
+        raise DamagedFile(f"{path} must have a model with a downsampling")
+    for name, hint in SETTINGS.items():
+        section, _, key = name.rpartition(".")
+        settings = config[section] if section else config
+        if key in settings:
+            try:
+                settings[key] = typed(settings[key], hint, name)
+            except ValueError as error:
+                raise DamagedFile(f"{path}: {error}") from None
+    return config
 
 
-def _mapping(path: Path, *names: str) -> dict[str, Any]:
-    return read_json(path, *names) if path.is_file() else {}
+def _if_there(path: Path, read: Callable[..., T], *names: str) -> T | None:
+    return read(path, *names) if path.is_file() else None
 
 
 def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
-    rows = read_rows(path, *columns) if path.is_file() else []
     return [
         {name: float(cell) for name, cell in row.items() if cell and math.isfinite(float(cell))}
-        for row in rows
+        for row in _if_there(path, read_rows, *columns) or ()
     ]
 
 
 def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
+    """The strides in a file; a DamagedFile if a layer has other axes than the data."""
     columns = ["epoch", "layer", "axis", "stride"]
     if "axes" in facts:
         columns.append("input_size")  # of which the cut-off is made
     rows = read_rows(path, *columns, may_be_empty=True) if path.is_file() else []
-    _check_axes(path, rows, facts)
-    histories: dict[tuple[str, str], list[dict[str, str]]] = {}
+    axes_of: dict[tuple[str, str], list[int]] = {}
+    histories: dict[tuple[str, int], list[dict[str, str]]] = {}
     for row in rows:
-        histories.setdefault((row["layer"], row["axis"]), []).append(row)
+        axes_of.setdefault((row["layer"], row["epoch"]), []).append(int(row["axis"]))
+        histories.setdefault((row["layer"], int(row["axis"])), []).append(row)
+    highest = max((axis for _, axis in histories), default=0)
+    expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
+    for (layer, epoch), axes in axes_of.items():
+        if sorted(axes) != expected:
+            rule = f"each of the axes {expected} of {layer} once in epoch {epoch}"
+            raise DamagedFile(f"{path} must have {rule}, got {axes}")
     return [
         StrideHistory(
             layer,
-            int(axis),
+            axis,
             [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
         )
         for (layer, axis), rows in histories.items()
     ]
-
-
-def _check_axes(path: Path, rows: list[dict[str, str]], facts: dict[str, Any]) -> None:
-    """Raise a DamagedFile if a layer has other axes than the data, or not all of them."""
-    axes_of: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        axes_of.setdefault((row["layer"], row["epoch"]), []).append(int(row["axis"]))
-    highest = max((axis for axes in axes_of.values() for axis in axes), default=0)
-    expected = list(range(len(facts["size"]) - 1 if "size" in facts else highest + 1))
-    for (layer, epoch), axes in axes_of.items():
-        if sorted(axes) != expected:
-            raise DamagedFile(
-                f"{path} must have each of the axes {expected} of {layer} once in epoch {epoch}, "
-                f"got {axes}"
-            )

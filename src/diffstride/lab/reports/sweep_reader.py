@@ -1,16 +1,15 @@
 """The one reader of a sweep's folder: what was planned, and what its runs have come to."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffstride.lab.reports.formats import Figures, mean, mean_sd
-from diffstride.lab.reports.run_reader import RunRecord, read_run
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.documents import DamagedFile, read_json
 
-MEAN = "Mean accuracy"
-"""The row of means over all rows."""
+MEAN = "Mean accuracy"  # the row of means over all rows
 
 
 class Metric(NamedTuple):
@@ -19,13 +18,6 @@ class Metric(NamedTuple):
     title: str
     column: str
     paper: str
-
-
-ACCURACY = [Metric("", "test_accuracy", "paper")]
-TOP_1_AND_5 = [
-    Metric("Top-1", "test_accuracy", "paper"),
-    Metric("Top-5", "test_top5", "paper_top5"),
-]
 
 
 @dataclass(frozen=True)
@@ -45,52 +37,45 @@ class Cell:
     penalty: float | None = None
 
 
-@dataclass(frozen=True)
 class Sweep:
-    """The plan of a sweep, the runs that have begun, by name, and what was measured without runs.
+    """The plan in a folder, its runs, however far they are, and what was measured without runs.
 
     In the plan, ``rows`` are settings and ``columns`` are methods, and ``runs`` has an entry for
     each run, with its name, row and column. Only the sweep of costs is ``measured``: it has values
-    by row and column, and conditions.
+    by row and column, and conditions. Raises a ValueError if there is no sweep, or a damaged one.
     """
 
-    plan: dict[str, Any]
-    runs: dict[str, RunRecord]
-    measured: dict[str, Any]
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.plan["columns"])
-
-    @property
-    def settings(self) -> list[str]:
-        """The rows without that of means."""
-        return [row for row in self.plan["rows"] if row != MEAN]
-
-    @property
-    def rows(self) -> list[str]:
-        """The settings, and their mean where it has a meaning."""
-        several = len(self.settings) > 1 and not self.regularised and not self.measured
-        return [*self.settings, MEAN] if several else self.settings
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all planned runs."""
-        return list(dict.fromkeys(entry["name"] for entry in self.plan["runs"]))
-
-    @property
-    def regularised(self) -> bool:
-        """Whether rows differ in what strides cost, so that a mean over them says nothing."""
-        return any("penalty" in entry for entry in self.plan["runs"])
-
-    @property
-    def comparable(self) -> bool:
-        """Whether rows are beginnings of the same thing: not tasks, nor weights of a penalty."""
-        return not self.regularised and not any("tasks" in entry for entry in self.plan["runs"])
-
-    @property
-    def metrics(self) -> list[Metric]:
-        return TOP_1_AND_5 if "paper_top5" in self.plan else ACCURACY
+    def __init__(self, folder: Path) -> None:
+        path, measured = folder / "sweep.json", folder / "measured.json"
+        try:
+            plan = read_json(path, "table", "title", "scale", "seeds", "rows", "columns", "runs")
+        except OSError as error:
+            raise ValueError(f"{folder} has no sweep.json that can be read: {error}") from error
+        for name in ("seeds", "rows", "columns", "runs"):
+            if not isinstance(plan[name], list):
+                raise DamagedFile(f"{path}: {name} must be a list, got {plan[name]!r}")
+        for entry in plan["runs"]:
+            if not isinstance(entry, dict) or not {"name", "row", "column"} <= set(entry):
+                raise DamagedFile(f"{path}: a run has no name, no row or no column")
+        entries = {entry["name"]: entry for entry in plan["runs"]}
+        self.plan, self.names = plan, list(entries)
+        self.runs = {
+            name: RunRecord(folder / name, entry.get("penalty"))
+            for name, entry in entries.items()
+            if (folder / name / "config.yaml").is_file()
+        }
+        self.measured = read_json(measured, "values", "conditions") if measured.is_file() else {}
+        self.columns: list[str] = plan["columns"]
+        # Where rows differ in what strides cost, a mean over them says nothing.
+        self.regularised = any("penalty" in entry for entry in plan["runs"])
+        # Whether rows are beginnings of the same thing: not tasks, nor weights of a penalty.
+        self.comparable = not self.regularised and not any("tasks" in e for e in plan["runs"])
+        self.settings: list[str] = [row for row in plan["rows"] if row != MEAN]
+        has_mean = len(self.settings) > 1 and not self.regularised and not self.measured
+        self.rows = [*self.settings, MEAN] if has_mean else self.settings
+        first = Metric("Top-1" if "paper_top5" in plan else "", "test_accuracy", "paper")
+        second = Metric("Top-5", "test_top5", "paper_top5")
+        self.metrics = [first, second] if second.paper in plan else [first]
 
     def title(self, column: str) -> str:
         """The name of a method for readers."""
@@ -138,14 +123,11 @@ class Sweep:
         )
 
     def spread(self, column: str, metric: Metric) -> tuple[float | None, float | None]:
-        """Max − min of a method's means over settings, here and in the paper.
-
-        None where a setting has no finished run, or where it would mean nothing.
-        """
+        """Max − min of a method's means, here and in the paper, if all settings have one."""
         cells = [self.cell(row, column, metric) for row in self.settings]
 
         def width(figures: list[Figures]) -> float | None:
-            means = [pair[0] for pair in figures if pair]
+            means = [figure[0] for figure in figures if figure]
             complete = self.comparable and len(means) == len(cells) > 1
             return max(means) - min(means) if complete else None
 
@@ -154,8 +136,8 @@ class Sweep:
     def digits(self, metric: Metric) -> int:
         """As many digits after the point as the paper has."""
         rows = self.plan.get(metric.paper, {}).values()
-        figures = [value for row in rows for pair in row.values() for value in pair]
-        return 2 if any(round(value, 1) != value for value in figures) else 1
+        values = [value for row in rows for figures in row.values() for value in figures]
+        return 2 if any(round(value, 1) != value for value in values) else 1
 
     def missing(self) -> list[str]:
         """The names of the runs that have not finished, with how far they are."""
@@ -165,26 +147,3 @@ class Sweep:
             for name, run in runs
             if run is None or not run.finished
         ]
-
-
-def read_sweep(folder: Path) -> Sweep:
-    """Read a sweep and its runs, however far they are; if it is none, or damaged: ValueError."""
-    path, measured = folder / "sweep.json", folder / "measured.json"
-    try:
-        plan = read_json(path, "table", "title", "scale", "seeds", "rows", "columns", "runs")
-    except OSError as error:
-        raise ValueError(f"{folder} has no sweep.json that can be read: {error}") from error
-    for name in ("seeds", "rows", "columns", "runs"):
-        if not isinstance(plan[name], list):
-            raise DamagedFile(f"{path}: {name} must be a list, got {plan[name]!r}")
-    for entry in plan["runs"]:
-        if not isinstance(entry, dict) or not {"name", "row", "column"} <= set(entry):
-            raise DamagedFile(f"{path}: a run has no name, no row or no column")
-    entries = {entry["name"]: entry for entry in plan["runs"]}
-    runs = {
-        name: replace(read_run(folder / name), fixed_penalty=entry.get("penalty"))
-        for name, entry in entries.items()
-        if (folder / name / "config.yaml").is_file()
-    }
-    values = read_json(measured, "values", "conditions") if measured.is_file() else {}
-    return Sweep(plan, runs, values)

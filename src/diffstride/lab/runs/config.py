@@ -1,22 +1,31 @@
-"""The settings of a run. The text under a field is its help on the command line.
+"""The settings of a run, and their YAML file.
 
-Nothing heavy is imported here, so that help comes at once.
+The text under a field is its help, which comes at once: nothing heavy is imported here.
 """
 
+import contextlib
 import dataclasses
+import json
 import math
+import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
 
 import tyro
 
+from diffstride.files import write
+from diffstride.lab.runs.documents import DamagedFile, RunError, read_yaml, short
+
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 T = TypeVar("T")
 
 
 def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
     """Return a field with a default and limits, which :meth:`Config.check` enforces."""
-    return field(default=default, metadata={"least": least, "most": most})
+    return field(default=default, metadata={"limits": (least, most)})
 
 
 ModelName: TypeAlias = Literal[
@@ -152,59 +161,44 @@ class Config:
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
-        for option, number, limits in _numbers(self):
+        for option, number, (least, most) in _numbers(self):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"--{option} must be a finite number, got {number}")
-            if number < limits.get("least", -math.inf):
-                raise ValueError(f"--{option} must be at least {limits['least']}, got {number}")
-            if number > limits.get("most", math.inf):
-                raise ValueError(f"--{option} must be at most {limits['most']:,}, got {number:,}")
+            if number < least:
+                raise ValueError(f"--{option} must be at least {least}, got {number}")
+            if number > most:
+                raise ValueError(f"--{option} must be at most {most:,}, got {number:,}")
         if self.name is not None:
             check_name(self.name)
         if self.macs_budget is not None and self.macs_budget <= 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
-        if not all(0 <= part <= 1 for part in self.optim.milestones):
-            raise ValueError(
-                f"--optim.milestones must be parts of the run from 0 to 1, got "
-                f"{' '.join(map(str, self.optim.milestones))}"
-            )
-        self._check_batches()
-        data = self.data
+        data, milestones, tasks = self.data, self.optim.milestones, len(self.data.task)
+        if not all(0 <= milestone <= 1 for milestone in milestones):
+            given = f"parts of the run from 0 to 1, got {' '.join(map(str, milestones))}"
+            raise ValueError(f"--optim.milestones must be {given}")
+        processes = self.trainer.devices * self.trainer.num_nodes
+        given = f"the {processes} processes that share it, got {data.batch_size}"
+        if data.batch_size % processes:
+            raise ValueError(f"--data.batch_size must be a multiple of {given}")
+        if tasks * processes > data.batch_size:
+            each = f"one example for each of {tasks} tasks and {given}"
+            raise ValueError(f"--data.batch_size must be at least {tasks * processes}, {each}")
         if data.kind == "images" and (data.task or self.trainer.steps):
             raise ValueError("--data.task and --trainer.steps are for --data.kind audio")
         image_settings = (data.image_size, data.crop_padding, data.flip, data.inception_crop)
         if data.kind == "audio" and (any(image_settings) or data.mixup):
-            raise ValueError(
-                "--data.image_size, crop_padding, flip, inception_crop and mixup are for "
-                "images, and --data.kind is audio"
-            )
-
-    def _check_batches(self) -> None:
-        """Raise a ValueError unless all processes and tasks can share a batch."""
-        batch_size, tasks = self.data.batch_size, len(self.data.task)
-        processes = self.trainer.devices * self.trainer.num_nodes
-        if batch_size % processes:
-            raise ValueError(
-                f"--data.batch_size must be a multiple of the {processes} processes that share "
-                f"it, got {batch_size}"
-            )
-        if tasks * processes > batch_size:
-            raise ValueError(
-                f"--data.batch_size must be at least {tasks * processes}, one example for "
-                f"each of {tasks} tasks and {processes} processes, got {batch_size}"
-            )
+            names = "image_size, crop_padding, flip, inception_crop and mixup"
+            raise ValueError(f"--data.{names} are for images, and --data.kind is audio")
 
 
 def check_name(name: str) -> None:
     """Raise a ValueError unless this can be the name of a run: a folder, directly in ``out``."""
     if name in ("", ".", "..") or not name.isprintable() or set(name) & set("/\\:"):
-        raise ValueError(
-            f"--name must be the name of one folder, without / or \\ or : and printable, got "
-            f"{name!r}: --out says where that folder is"
-        )
+        rule = "the name of one folder, without / or \\ or : and printable"
+        raise ValueError(f"--name must be {rule}, got {name!r}: --out says where that folder is")
 
 
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, Mapping[str, float]]]:
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, tuple[float, float]]]:
     """Yield every number of a config, with the name of its option and its limits."""
     for setting in dataclasses.fields(config):
         option, value = f"{prefix}{setting.name}", getattr(config, setting.name)
@@ -212,4 +206,61 @@ def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, Mappin
             yield from _numbers(value, f"{option}.")
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float):
-                yield option, number, setting.metadata
+                yield option, number, setting.metadata.get("limits", (-math.inf, math.inf))
+
+
+def flat(settings: Config | Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings by their names on the command line, such as model.strides."""
+    values: dict[str, Any] = {}
+    sections = settings if isinstance(settings, Mapping) else dataclasses.asdict(settings)
+    for name, value in sections.items():
+        inside = flat(value) if isinstance(value, dict) else {"": value}
+        values |= {f"{name}.{key}" if key else str(name): x for key, x in inside.items()}
+    return values
+
+
+def write_config(path: Path, config: Config) -> None:
+    """Write a config as YAML that :func:`read_config` reads again."""
+    import yaml
+
+    plain = json.loads(json.dumps(dataclasses.asdict(config)))  # tuples to lists
+    write(path, yaml.safe_dump(plain, sort_keys=False))
+
+
+def read_config(path: Path) -> Config:
+    """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
+    try:
+        config: Config = typed(read_yaml(path), Config, "")
+        return config
+    except DamagedFile:
+        raise
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} can't be read as a config: {error}") from error
+
+
+# By hand, because nothing that we depend on does it: tyro reads the words of a command line, and
+# ends the command with its usage if they are wrong; PyYAML knows no types.
+def typed(value: Any, hint: Any, name: str) -> Any:
+    """Return a value from YAML as the type of a setting, or raise a ValueError that names it."""
+    kind, choices = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} must have settings of its own, got {short(value)}")
+        prefix, hints = f"{name}." if name else "", typing.get_type_hints(hint)
+        if unknown := sorted(set(value) - set(hints), key=str):
+            raise ValueError(f"unknown names {', '.join(f'{prefix}{key}' for key in unknown)}")
+        return hint(**{key: typed(x, hints[key], f"{prefix}{key}") for key, x in value.items()})
+    if kind in (Union, UnionType):  # with None, always
+        (hint,) = set(choices) - {NoneType}
+        return None if value is None else typed(value, hint, name)
+    if kind is tuple and isinstance(value, list):
+        return tuple(typed(item, choices[0], name) for item in value)
+    if hint is float and not isinstance(value, bool):
+        # YAML takes 1e-3, without a point, for a word.
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+    elif (kind is Literal and value in choices) or type(value) is hint:
+        return value
+    expected = {Literal: f"one of {', '.join(map(str, choices))}", tuple: "a list"}
+    raise ValueError(f"{name} must be {expected.get(kind) or TYPE_NAMES[hint]}, got {short(value)}")

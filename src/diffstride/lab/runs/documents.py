@@ -1,46 +1,41 @@
-"""The CSV, JSON and YAML files in the folder of a run: how they are written, and checked when read.
-
-An error names the file, the line and, in a table, the column.
-"""
+"""The CSV, JSON and YAML files of a run, checked when read: errors name file, line and column."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from diffstride.files import write
 
-STRIDE_COLUMNS: dict[str, type] = {
-    "epoch": int,
-    "step": int,
-    "layer": str,
-    "axis": int,
-    "stride": float,
-    "input_size": int,
-    "output_size": int,
-}
-"""What the columns of strides.csv hold. Other tables share some; all their others hold numbers."""
-TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-LARGEST_SIZE = 10_000_000
-"""Of one axis, in samples."""
-LIMITS = {
-    "axis": (0, 2),
-    "input_size": (1, LARGEST_SIZE),
-    "output_size": (1, LARGEST_SIZE),
-    "epoch": (0, 10**12),
-    "step": (0, 10**12),
-}
-"""Of columns that hold whole numbers, both ends included."""
-
-LONGEST_YAML = 1_000_000
-"""Characters; what is written here has a few thousand."""
+LARGEST_SIZE = 10_000_000  # of one axis, in samples
+LONGEST_YAML = 1_000_000  # characters; what is written here has a few thousand
 LONGEST_SCALAR = 3_000
 """Characters of one value; of more, YAML may make a number that takes forever to compute."""
 DEEPEST = 20
 TOO_DEEP = f"lists and mappings must be nested at most {DEEPEST} deep"
+
+Column: TypeAlias = tuple[Callable[[str], Any], str, Callable[[Any], bool]]
+"""What reads a cell, what it must be in words, and which values it may have."""
+
+
+def _whole_numbers(least: int, most: int) -> Column:
+    return int, f"a whole number from {least:,} to {most:,}", lambda n: least <= n <= most
+
+
+NUMBERS: Column = float, "a number", lambda number: True
+STRIDE_COLUMNS: dict[str, Column] = {
+    "epoch": _whole_numbers(0, 10**12),
+    "step": _whole_numbers(0, 10**12),
+    "layer": (str, "a word", bool),
+    "axis": _whole_numbers(0, 2),
+    "stride": (float, "a number above 0", lambda stride: stride > 0),
+    "input_size": _whole_numbers(1, LARGEST_SIZE),
+    "output_size": _whole_numbers(1, LARGEST_SIZE),
+}
+"""The columns of strides.csv. Other tables share some; all their others hold numbers."""
 
 
 class RunError(ValueError):
@@ -61,22 +56,17 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write(path, text.getvalue())
 
 
-def write_json(path: Path, content: Mapping[str, Any], indent: int | None = 1) -> None:
-    """Write a mapping as a JSON file."""
-    write(path, json.dumps(content, indent=indent) + "\n")
+def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
+    """Write a mapping as a JSON file; the options are those of :func:`json.dumps`."""
+    write(path, json.dumps(content, **{"indent": 1} | options) + "\n")
 
 
 def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dict[str, str]]:
     """Return the rows of a CSV file as mappings from column to text.
 
-    Args:
-        path: the file.
-        columns: that must be there, with something in every row, and numbers that are finite.
-        may_be_empty: whether the file may hold nothing, as that of a network without strides.
-
-    Raises:
-        DamagedFile: if a column or a part of a row is missing, or a number is none.
-        OSError: if there is no such file.
+    Each of ``columns`` must be there, with something in every row, and with finite numbers. A file
+    that holds nothing, as strides.csv of a network without strides, ``may_be_empty``. Raises a
+    DamagedFile that says what is wrong, and an OSError if there is no such file.
     """
     text = _text(path)
     if not text and may_be_empty:
@@ -107,22 +97,18 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
 
 
 def read_json(path: Path, *names: str) -> dict[str, Any]:
-    """Return the mapping in a JSON file, which must have these names.
-
-    Raises:
-        DamagedFile: if it is no mapping, or a name is missing.
-        OSError: if there is no such file.
-    """
+    """Return the mapping in a JSON file; a DamagedFile if it is none, or lacks one of the names."""
     text = _text(path)
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DamagedFile(f"{path}, line {error.lineno} is no JSON: {error.msg}") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise DamagedFile(f"{path} is no JSON: {error}") from error
-    except RecursionError as error:
-        raise DamagedFile(f"{path}: {TOO_DEEP}") from error
-    if _is_deep(content):
+        deep = isinstance(content, dict | list) and _depth(content) > DEEPEST
+    except RecursionError:
+        deep = True
+    except ValueError as error:  # a number of thousands of digits has no line
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        problem = getattr(error, "msg", error)
+        raise DamagedFile(f"{path}{line} is no JSON: {problem}") from error
+    if deep:
         raise DamagedFile(f"{path}: {TOO_DEEP}")
     return _mapping(path, content, names)
 
@@ -139,11 +125,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         return _mapping(path, yaml.safe_load(text))
     except DamagedFile:
         raise
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
-        raise DamagedFile(f"{path}{line} is no YAML: {error.problem}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a date that is none, for one
-        raise DamagedFile(f"{path} is no YAML: {str(error).splitlines()[0]}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise DamagedFile(f"{path}{line} is no YAML: {problem}") from error
 
 
 def _check_plain(text: str, path: Path) -> None:
@@ -152,32 +138,21 @@ def _check_plain(text: str, path: Path) -> None:
 
     depth = 0
     for event in yaml.parse(text):
-        where = f"{path}, line {event.start_mark.line + 1}"
-        if getattr(event, "anchor", None) is not None:
-            raise DamagedFile(
-                f"{where}: {event.anchor!r} is an anchor or an alias: write out what it stands for"
-            )
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
-            raise DamagedFile(
-                f"{where}: a value must have at most {LONGEST_SCALAR:,} characters, got "
-                f"{len(event.value):,}: {short(event.value)}"
-            )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise DamagedFile(f"{where}: {TOO_DEEP}")
+        problem = TOO_DEEP if depth > DEEPEST else ""
+        if getattr(event, "anchor", None) is not None:
+            problem = f"{event.anchor!r} is an anchor or an alias: write out what it stands for"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            problem = f"a value must have at most {LONGEST_SCALAR:,} characters, got "
+            problem += f"{len(event.value):,}: {short(event.value)}"
+        if problem:
+            raise DamagedFile(f"{path}, line {event.start_mark.line + 1}: {problem}")
 
 
-def _is_deep(found: Any) -> bool:
-    level = [found]
-    for _ in range(DEEPEST + 1):
-        level = [
-            child
-            for value in level
-            if isinstance(value, dict | list)
-            for child in (value.values() if isinstance(value, dict) else value)
-        ]
-    return bool(level)
+def _depth(content: Any) -> int:
+    inside = content.values() if isinstance(content, dict) else content
+    return 1 + max((_depth(item) for item in inside if isinstance(item, dict | list)), default=0)
 
 
 def _mapping(path: Path, content: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -190,42 +165,30 @@ def _mapping(path: Path, content: Any, names: tuple[str, ...] = ()) -> dict[str,
 
 def _text(path: Path) -> str:
     content = path.read_bytes()
+    place, problem = content.find(b"\0"), "has a NUL byte: the file was damaged"
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DamagedFile(f"{path}, line {line} is not UTF-8: {error.reason}") from error
-    if "\0" in text:
-        line = text.partition("\0")[0].count("\n") + 1
-        raise DamagedFile(f"{path}, line {line} has a NUL byte: the file was damaged")
+        place, problem = error.start, f"is not UTF-8: {error.reason}"
+    if place >= 0:
+        line = content[:place].count(b"\n") + 1
+        raise DamagedFile(f"{path}, line {line} {problem}")
     return text
 
 
 def _check_cell(cell: str, column: str, where: str, finite: bool) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
-    kind = STRIDE_COLUMNS.get(column, float)
-    expected = TYPE_NAMES[kind]
-    if column in LIMITS:
-        expected += " from {:,} to {:,}".format(*LIMITS[column])
-    elif column == "stride":
-        expected += " above 0"
-    if not _holds(cell, kind, column, finite):
+    read, expected, allows = STRIDE_COLUMNS.get(column, NUMBERS)
+    try:
+        value = read(cell)
+        right = allows(value) and (read is str or not finite or math.isfinite(value))
+    except ValueError:
+        right = False
+    if not right:
         raise DamagedFile(f"{where}: column {column} must be {expected}, got {short(cell)}")
 
 
-def _holds(cell: str, kind: type, column: str, finite: bool) -> bool:
-    if kind is str:
-        return bool(cell)
-    try:
-        number = kind(cell)
-    except ValueError:
-        return False
-    if column in LIMITS:
-        lowest, highest = LIMITS[column]
-        return bool(lowest <= number <= highest)
-    return (math.isfinite(number) or not finite) and (number > 0 or column != "stride")
-
-
 def short(value: Any) -> str:
+    """Return a value as an error message shows it."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."

@@ -8,7 +8,6 @@ of the errors of systems without ``flock``, and leaves its file in the folder.
 """
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -19,8 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from diffstride.files import remove_parts, write
+from diffstride.files import remove_unfinished, write
 
 try:
     import fcntl
@@ -40,8 +40,7 @@ class Busy(ValueError):
     """Another process writes the folder; the message says which."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """The process that holds a lock."""
 
     host: str
@@ -56,21 +55,13 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Return whether the process has ended, as far as this machine can tell."""
-        if self.host != platform.node():
-            return False
-        now = process_start(self.pid)
-        return now is not None and now != self.start
+        here = self.host == platform.node()
+        return here and process_start(self.pid) not in (None, self.start)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if it is not there.
-
-    A folder that is empty in the end, and was made here, is removed again.
-
-    Raises:
-        Busy: if another process holds it.
-    """
+    """Hold the lock of a folder, or raise Busy; a folder made for nothing is removed again."""
     new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     end = time.monotonic() + PATIENCE
     while True:
@@ -86,7 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
         time.sleep(PAUSE)
     if before is not None:
         print(f"{folder} was locked by {before}, which is gone: going on", file=sys.stderr)
-        remove_parts(folder, before.pid)
+        remove_unfinished(folder, before.pid)
     try:
         yield
     finally:
@@ -102,12 +93,12 @@ def holder(folder: Path) -> str | None:
     if not path.exists():
         return None
     if not _has_flock(folder):
-        return None if _is_left(path) else _holder_name(path)
+        return None if _is_left(path) else str(_read(path) or "another process")
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder_name(path)
+        return str(_read(path) or "another process")
     except FileNotFoundError:  # given back just now
         pass
     return None
@@ -206,21 +197,18 @@ def _is_left(path: Path) -> bool:
 
 
 def _busy(path: Path) -> Busy:
-    message = f"{path.parent} is being written by {_holder_name(path)}: wait until it has ended"
-    if (process := _read(path)) is not None and process.host != platform.node():
-        message += f", or remove {path} if you know that it has"
-    return Busy(message)
-
-
-def _holder_name(path: Path) -> str:
-    return str(_read(path) or "another process")
+    process, advice = _read(path), "wait until it has ended"
+    if process is not None and process.host != platform.node():
+        advice += f", or remove {path} if you know that it has"
+    return Busy(f"{path.parent} is being written by {process or 'another process'}: {advice}")
 
 
 def _this_process() -> str:
     """Return what a lock of this process says."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     pid, command = os.getpid(), shlex.join(sys.argv)
-    return json.dumps(vars(Holder(platform.node(), pid, process_start(pid), now, command))) + "\n"
+    holder = Holder(platform.node(), pid, process_start(pid), now, command)
+    return json.dumps(holder._asdict()) + "\n"
 
 
 def _read(path: Path) -> Holder | None:

@@ -10,27 +10,25 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import IO, Any, NamedTuple
 
 from diffstride.lab.runs import lock
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps.progress import log_file
 
-Event = tuple[str, str | None] | None
+Ended = tuple[str, str | None] | None
 
 ATTEMPTS = 2
-DEATHS = 3  # of Ray's workers, before a run counts as failed
+DEATHS = 3  # of Ray's workers before a run fails; until then, another worker goes on with it
 TICK = 0.5  # seconds
 MERCY = 10  # seconds that a process has to end before it is killed
-STOPPED = "stopped"
 COMMAND = (sys.executable, "-m", "diffstride")
-ONLY_FOR = {"address": "ray", "cores": "ray", "jobs": "local"}
 
 
 class Options(NamedTuple):
@@ -48,7 +46,7 @@ class Options(NamedTuple):
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(f"--{name} must be at least {least}, got {value}")
-        for name, engine in ONLY_FOR.items():
+        for name, engine in (("address", "ray"), ("cores", "ray"), ("jobs", "local")):
             if engine != self.engine and getattr(self, name) is not None:
                 raise ValueError(f"--{name} is for --engine {engine}")
         if self.engine == "local" and (self.gpus or 0) > 1:
@@ -58,50 +56,42 @@ class Options(NamedTuple):
 class Job(NamedTuple):
     """A run that is not finished: how its process is started, started again, and judged.
 
-    All paths are absolute, and every process can see them.
+    All paths are absolute, and every process can see them. The settings of a run that has not begun
+    are in a YAML file beside its log.
     """
 
     folder: Path
     """That of the run."""
-    config: Path
-    """The settings of a run that has not begun."""
     epochs: int
     cwd: Path
     """The folder that paths in the config are relative to."""
 
-    def carry_out(
-        self, variables: Mapping[str, str], stop: threading.Event | None = None
-    ) -> str | None:
+    def carry_out(self, variables: Mapping[str, str], stop: Event | None = None) -> str | None:
         """Train the run from wherever it is to its end, and return None or the reason of failure.
 
         A run that fails is tried again once. While another process trains it, one that an earlier
-        sweep started for example, this one waits.
-
-        Args:
-            variables: what to add to the environment of its process.
-            stop: ends its process when it is set.
+        sweep started for example, this one waits. The ``variables`` are added to the environment
+        of its process, which ends when ``stop`` is set.
         """
-        stop = stop or threading.Event()
-        error = None
+        stop, error = stop or Event(), None
         with log_file(self.folder).open("a") as log:
             for _ in range(ATTEMPTS):
                 while lock.holder(self.folder) is not None:
                     if stop.wait(TICK):
-                        return STOPPED
+                        return "stopped"
                 if Run(self.folder).is_finished(self.epochs):
                     return None
                 code = self._process(log, variables, stop)
-                if stop.is_set():
-                    return STOPPED
-                if code == 0:
-                    return None
+                if stop.is_set() or code == 0:
+                    return "stopped" if stop.is_set() else None
                 error = self._last_line() if code > 0 else f"killed by signal {-code}"
         return error
 
-    def _process(self, log: IO[str], variables: Mapping[str, str], stop: threading.Event) -> int:
+    def _process(self, log: IO[str], variables: Mapping[str, str], stop: Event) -> int:
         """Start a process that begins or resumes the run, and return its exit code."""
         name, out = self.folder.name, self.folder.parent
-        command = [*COMMAND, "train", str(self.config), "--name", name, "--out", str(out)]
+        settings = log_file(self.folder).with_suffix(".yaml")
+        command = [*COMMAND, "train", str(settings), "--name", name, "--out", str(out)]
         if (self.folder / "config.yaml").exists():
             command = [*COMMAND, "resume", str(self.folder)]
         now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -136,13 +126,7 @@ class Job(NamedTuple):
         return lines[-1] if lines else "it said nothing"
 
 
-def start(jobs: Sequence[Job], options: Options) -> Generator[Event, None, None]:
-    """Carry out jobs on the engine that the options name."""
-    if jobs:
-        yield from (on_ray if options.engine == "ray" else on_this_machine)(jobs, options)
-
-
-def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Event, None, None]:
+def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Ended, None, None]:
     """Carry out jobs on this machine, several at once; with GPUs, each on one of them.
 
     The number of threads of a run does not depend on the number of runs left: a sweep that goes on
@@ -156,7 +140,7 @@ def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Event, N
     devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
     # Small networks use several cores badly: one for each run, unless there are GPUs to feed.
     at_once = options.jobs or max(1, int(gpus / (options.gpus or 1)) if gpus else cores)
-    stop = threading.Event()
+    stop = Event()
     slots: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
     for i in range(at_once):
         device = {"CUDA_VISIBLE_DEVICES": devices.split(",")[i % gpus]} if gpus else {}
@@ -177,11 +161,8 @@ def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Event, N
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def on_ray(jobs: Sequence[Job], options: Options) -> Generator[Event, None, None]:
-    """Carry out jobs on a Ray cluster, or without an address on a Ray of this machine alone.
-
-    A worker that dies is replaced: its run goes on from its last checkpoint.
-    """
+def on_ray(jobs: Sequence[Job], options: Options) -> Generator[Ended, None, None]:
+    """Carry out jobs on a Ray cluster, or without an address on a Ray of this machine alone."""
     try:
         import ray
         from ray.exceptions import RayError
@@ -189,16 +170,23 @@ def on_ray(jobs: Sequence[Job], options: Options) -> Generator[Event, None, None
         message = f"--engine ray needs {missing.name}: pip install 'diffstride[sweep]'"
         raise ImportError(message) from missing
 
-    ours = not ray.is_initialized()
-    if ours:
+    if ours := not ray.is_initialized():
         # The dashboard is the cluster's business.
         dashboard = None if options.address else False
         ray.init(address=options.address, log_to_driver=False, include_dashboard=dashboard)
     references: list[Any] = []
     try:
-        resources = _resources(ray, options)
-        task = ray.remote(Job.carry_out).options(max_retries=DEATHS, **resources)
-        variables = {"OMP_NUM_THREADS": str(resources["num_cpus"])}
+        cluster, cores = ray.cluster_resources(), options.cores or 1  # type: ignore[no-untyped-call]
+        gpus = (1 if cluster.get("GPU") else 0) if options.gpus is None else options.gpus
+        for kind, number in (("CPU", cores), ("GPU", gpus)):
+            if number > cluster.get(kind, 0):
+                message = f"a run wants {number:g} {kind}, and Ray has {cluster.get(kind, 0):g}"
+                if not options.address:
+                    raise ValueError(f"{message}: choose smaller --cores or --gpus")
+                print(f"{message} at the moment: runs wait until there are more", flush=True)
+        resources = {"num_cpus": cores, "num_gpus": gpus, "max_retries": DEATHS}
+        task = ray.remote(Job.carry_out).options(**resources)
+        variables = {"OMP_NUM_THREADS": str(cores)}
         references += [task.remote(job, variables) for job in jobs]
         yield from _events(jobs, [reference.future() for reference in references], RayError)
     finally:
@@ -210,27 +198,9 @@ def on_ray(jobs: Sequence[Job], options: Options) -> Generator[Event, None, None
             ray.shutdown()
 
 
-def _resources(ray: Any, options: Options) -> dict[str, Any]:
-    """Return the cores and the part of a GPU for each run: as asked for, or one if there are any.
-
-    Raises:
-        ValueError: if a Ray of this machine alone can never give as much.
-    """
-    cluster = ray.cluster_resources()
-    gpus = (1 if cluster.get("GPU") else 0) if options.gpus is None else options.gpus
-    cores = options.cores or 1
-    for kind, number in (("CPU", cores), ("GPU", gpus)):
-        if number > cluster.get(kind, 0):
-            message = f"a run wants {number:g} {kind}, and Ray has {cluster.get(kind, 0):g}"
-            if not options.address:
-                raise ValueError(f"{message}: choose smaller --cores or --gpus")
-            print(f"{message} at the moment: runs wait until there are more", flush=True)
-    return {"num_cpus": cores, "num_gpus": gpus}
-
-
 def _events(
     jobs: Sequence[Job], futures: Sequence[Future[str | None]], failure: type[Exception]
-) -> Generator[Event, None, None]:
+) -> Generator[Ended, None, None]:
     """Yield the name of each job as it ends, with None or the reason why it failed."""
     names = {future: job.folder.name for job, future in zip(jobs, futures, strict=True)}
     pending = set(futures)

@@ -1,23 +1,23 @@
 """A sweep before it starts: the cells of its table, the runs that fill them, their settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import Config, flat
 from diffstride.lab.training import recipes
 
-MOST_RUNS = 5_000
-"""Of a sweep; each run leaves a folder with checkpoints."""
+Settings: TypeAlias = Mapping[str, Any]
+MOST_RUNS = 5_000  # of a sweep; each run leaves a folder with checkpoints
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table of a sweep. Its runs differ in nothing but their seed."""
+    """A cell of the table of a sweep, or one of its runs, which differ in their seeds alone."""
 
     name: str
-    """How the names of its runs begin."""
+    """That of the run, or how the names of the runs begin."""
     row: str
     column: str
     config: Config
@@ -26,18 +26,9 @@ class Cell:
     penalty: float | None = None
     """The regulariser of fixed strides, which a run does not write down."""
 
-
-@dataclass(frozen=True)
-class PlannedRun(Cell):
-    """One run of a sweep: a cell with one of the seeds."""
-
-    seed: int = 0
-
-    def entry(self) -> dict[str, Any]:
-        """Return what sweep.json says about the run."""
-        entry = {"name": self.name, "row": self.row, "column": self.column, "seed": self.seed}
-        more = {"tasks": dict(self.tasks) or None, "penalty": self.penalty}
-        return entry | {name: value for name, value in more.items() if value is not None}
+    @property
+    def seed(self) -> int:
+        return self.config.seed
 
 
 @dataclass(frozen=True)
@@ -62,19 +53,21 @@ class SweepPlan:
     """The size of an example that budgets were computed for."""
 
     @cached_property
-    def runs(self) -> tuple[PlannedRun, ...]:
+    def runs(self) -> tuple[Cell, ...]:
         """Every cell with one seed, then with the next: an early look shows the full table."""
         return tuple(
-            PlannedRun(
-                **vars(cell) | {"name": f"{cell.name}-s{seed}", "config": config, "seed": seed}
-            )
+            replace(cell, name=f"{cell.name}-s{seed}", config=replace(cell.config, seed=seed))
             for seed in sorted(self.seeds)
             for cell in self.cells
-            for config in [replace(cell.config, seed=seed)]
         )
 
     def document(self) -> dict[str, Any]:
         """Return the content of sweep.json."""
+        runs = []
+        for run in self.runs:
+            entry = {"name": run.name, "row": run.row, "column": run.column, "seed": run.seed}
+            more = {"tasks": dict(run.tasks) or None, "penalty": run.penalty}
+            runs.append(entry | {name: value for name, value in more.items() if value is not None})
         return {
             "table": self.table,
             "title": self.title,
@@ -83,13 +76,13 @@ class SweepPlan:
             "rows": list(self.rows),
             "columns": list(self.columns),
             "column_titles": dict(self.columns),
-            "runs": [run.entry() for run in self.runs],
+            "runs": runs,
             "paper": self.paper,
             **self.more,
         }
 
 
-def as_words(settings: Mapping[str, Any]) -> list[str]:
+def as_words(settings: Settings) -> list[str]:
     """Return settings as they are written on the command line of ``diffstride train``.
 
     >>> as_words({"model.strides": [2, 3], "data.flip": False, "data.task": ["a=x", "b=y"]})
@@ -126,38 +119,17 @@ def with_model(config: Config, **settings: Any) -> Config:
     return replace(config, model=replace(config.model, **settings))
 
 
-def flat(config: Config) -> dict[str, Any]:
-    """Return the settings of a config by their names on the command line."""
-    values: dict[str, Any] = {}
-    for section, content in asdict(config).items():
-        if isinstance(content, dict):
-            values |= {f"{section}.{name}": value for name, value in content.items()}
-        else:
-            values[section] = content
-    return values
-
-
 def check_number(cells: int, seeds: int, where: str) -> None:
     """Raise a ValueError if a table with this many cells is too much for one sweep."""
     if cells * seeds > MOST_RUNS:
-        raise ValueError(
-            f"{where}: {cells:,} combinations with {seeds:,} seeds each would be "
-            f"{cells * seeds:,} runs, and {MOST_RUNS:,} is the most: vary less at once"
-        )
+        much = f"{cells:,} combinations with {seeds:,} seeds each would be {cells * seeds:,} runs"
+        raise ValueError(f"{where}: {much}, and {MOST_RUNS:,} is the most: vary less at once")
 
 
 def common_config(
-    recipe: Config,
-    settings: Mapping[str, Any],
-    words: Sequence[str],
-    varied: Iterable[str],
-    program: str,
+    recipe: Config, settings: Settings, words: Sequence[str], varied: Iterable[str], program: str
 ) -> Config:
-    """Return a recipe with the settings of a sweep and the words of the command line.
-
-    Raises:
-        ValueError: if the words change what the sweep varies, or seed, name or out.
-    """
+    """Return a recipe with settings and words, or a ValueError if the words change what varies."""
     before = recipes.override(recipe, as_words(settings), program)
     config = recipes.override(before, words, program)
     values, changed = flat(before), flat(config)

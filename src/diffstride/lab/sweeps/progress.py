@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.run_folder import Run
 
 PAUSE = 2.0  # seconds from one drawing of the table to the next
@@ -17,30 +16,15 @@ def log_file(folder: Path) -> Path:
     return folder.parent / "logs" / f"{folder.name}.log"
 
 
-def last_metric(folder: Path, column: str, default: float) -> float:
-    """Return a metric after the last epoch of a run, or the default if there is none yet."""
-    try:
-        return float(read_rows(folder / "metrics.csv", column)[-1][column])
-    except (OSError, LookupError, ValueError):
-        return default
-
-
 class SweepProgress:
-    """Reads the folders of runs, wherever they are trained, and shows how far they are.
-
-    Args:
-        epochs: of every run, by name.
-        folder: of the sweep.
-    """
+    """Shows how far runs of so many epochs are, wherever they are trained, from their folders."""
 
     def __init__(self, epochs: Mapping[str, int], folder: Path) -> None:
-        self.epochs, self.folder = dict(epochs), folder
-        self.before = self._epochs_done()
-        self.began = time.time()
+        self.epochs, self.folder, self.in_table = dict(epochs), folder, False
+        self.before, self.began = self._epochs_done(), time.time()
         # Both are replaced, never changed, as another thread draws the table.
         self.done = {name for name, n in epochs.items() if Run(folder / name).is_finished(n)}
         self.failed: dict[str, str] = {}
-        self.in_table = False
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -77,8 +61,11 @@ class SweepProgress:
             return 0.0
 
     def accuracy(self, name: str) -> float:
-        """Return the accuracy of a run after its last epoch."""
-        return last_metric(self.folder / name, "test_accuracy", float("nan"))
+        """Return the accuracy of a run after its last epoch; NaN if there is none yet."""
+        try:
+            return float(Run(self.folder / name).metrics()[-1]["test_accuracy"])
+        except (OSError, ValueError):
+            return float("nan")
 
     def summary(self) -> str:
         """Return how many runs are done, running and failed, the time left, the best so far."""

@@ -1,17 +1,79 @@
-"""The time and the memory that steps take, measured side by side; benchmarks measure so too."""
+"""The time and the memory of a step: the paper's table of them, and how benchmarks measure too."""
 
 import gc
+import json
 import statistics
 import timeit
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.benchmark import timer  # waits for the GPU, if there is one
+
+from diffstride.lab.runs.documents import RunError, read_json, write_json
+from diffstride.lab.sweeps.plan import SweepPlan, with_model
+from diffstride.lab.sweeps.tables import COST_ROWS, PAPER, TABLES
+from diffstride.lab.training.preparation import describe_environment
+
+ROUNDS = 7
+
+
+def measure_costs(plan: SweepPlan, folder: Path) -> None:
+    """Measure the network for all tasks of sound with each method; once is enough."""
+    from diffstride.lab.training.preparation import build_model
+
+    path = folder / "measured.json"
+    config, size = plan.config, TABLES[plan.table]["size"]
+    settings = {"batches": config.data.batch_size, "model": asdict(config.model)}
+    settings = json.loads(json.dumps(settings))  # tuples to lists
+    if path.exists():
+        if read_json(path).get("settings") != settings:
+            advice = "remove it, or choose another --out"
+            raise RunError(f"{path} was measured with other settings: {advice}")
+        return
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    classes = {name: range(task["classes"]) for name, task in PAPER["tasks"].items()}
+    facts = {"classes": classes, "size": size}
+    torch.manual_seed(0)
+    x = torch.randn(config.data.batch_size, *size, device=device)
+    models = {
+        column: build_model(with_model(config, downsampling=column).model, facts).to(device)
+        for column in plan.columns
+    }
+    values: dict[str, dict[str, float]] = {}
+    for training, rows in ((True, COST_ROWS[:2]), (False, COST_ROWS[2:])):
+        steps = {column: partial(_step, model, x, training) for column, model in models.items()}
+        values[rows[0]] = interleaved(steps, ROUNDS)
+        values[rows[1]] = {c: float(peak_bytes(step, device)) for c, step in steps.items()}
+    machine = describe_environment(config)
+    conditions = (
+        f"batches of {len(x)}, width {config.model.width:g}, R = {config.model.smoothness:g}; "
+        f"medians of {ROUNDS} rounds on {', '.join(machine['gpus']) or 'a CPU'}, "
+        f"{machine['threads']} threads, torch {machine['torch']}; memory is of tensors"
+    )
+    content = {"conditions": conditions, "values": values, "environment": machine}
+    write_json(path, content | {"settings": settings})
+
+
+def _step(model: nn.Module, x: Tensor, training: bool) -> None:
+    """Do the forward and backward pass for a batch of all tasks, or the forward pass alone."""
+    model.train(training)
+    if training:
+        model.zero_grad()
+    with torch.inference_mode(not training):
+        scores = model(x)
+    if training:
+        labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        losses = [F.cross_entropy(each, labels) for each in scores.values()]
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -39,10 +101,9 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
         before = torch.cuda.memory_allocated()
         step()
         return int(torch.cuda.max_memory_allocated() - before)
-    counter = PeakBytes()
-    with counter:
+    with PeakBytes() as counter:
         step()
-    return counter.peak
+    return int(counter.peak)
 
 
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -3,22 +3,19 @@
 import json
 import math
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diffstride.files import write
-from diffstride.lab.runs.config import Config
-from diffstride.lab.runs.config_file import read_config, write_config
-from diffstride.lab.runs.documents import DamagedFile, RunError, read_json
+from diffstride.lab.runs.config import Config, flat, read_config, write_config
+from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines
-from diffstride.lab.sweeps.grids import plan_grid
-from diffstride.lab.sweeps.paper_tables import PAPER, TABLES, plan_table
-from diffstride.lab.sweeps.plan import SweepPlan, flat
-from diffstride.lab.sweeps.progress import SweepProgress
+from diffstride.lab.sweeps.plan import SweepPlan
+from diffstride.lab.sweeps.progress import SweepProgress, duration, log_file
+from diffstride.lab.sweeps.tables import PAPER, TABLES, facts, plan_grid, plan_table, table_entry
 
 DESCRIPTION = """All runs of a table, each in a process of its own.
 
@@ -46,7 +43,10 @@ of sound need --data.task NAME=PATH[:LABEL] for each task; the paper's are named
 
 # Where a run is and where its data are cached makes no difference to what it learns.
 APART = ("name", "out", "data.cache")
-NEARLY = {"macs_budget": 1e-3}  # a budget is met about so well
+BUDGET_ACCURACY = 1e-3  # a budget is met about so well
+RATE = 3e12
+"""Multiply-accumulates a second in training: two fifths of the peak of a V100, the paper's GPU."""
+DAY = 86_400  # seconds
 
 
 def plan_sweep(table: str, scale: str, seeds: int | None, words: Sequence[str]) -> SweepPlan:
@@ -67,10 +67,8 @@ def plan_sweep(table: str, scale: str, seeds: int | None, words: Sequence[str]) 
 def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Mapping[str, str]:
     """Bring every run of a plan to its end, and return the reasons of those that failed, by name.
 
-    Runs that are finished already are left alone.
-
-    Raises:
-        ValueError: if the folder has another sweep, or a run of other settings; nothing is changed.
+    Runs that are finished already are left alone. If the folder has another sweep, or a run of
+    other settings, it is a ValueError and nothing is changed.
     """
     options.check()
     folder = Path(out).expanduser().absolute()
@@ -81,27 +79,26 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
         check_size(folder / name, plan.size)
     document = merged(folder, plan)
     if document is not None:
-        write(folder / "sweep.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        write_json(folder / "sweep.json", document, ensure_ascii=False)
     if not configs:  # the table of costs
-        from diffstride.lab.sweeps.measure import measure_costs
+        from diffstride.lab.sweeps.step_cost import measure_costs
 
         measure_costs(plan, folder)
         return {}
     epochs = {name: config.trainer.epochs for name, config in configs.items()}
-    jobs = []
-    for name, config in configs.items():
-        if not Run(folder / name).is_finished(epochs[name]):
-            config_file = folder / "logs" / f"{name}.yaml"
-            write_config(config_file, config)
-            jobs.append(engines.Job(folder / name, config_file, epochs[name], Path.cwd()))
     progress = SweepProgress(epochs, folder)
+    jobs = []
+    for name in [name for name in epochs if name not in progress.done]:
+        write_config(log_file(folder / name).with_suffix(".yaml"), configs[name])
+        jobs.append(engines.Job(folder / name, epochs[name], Path.cwd()))
     unseen = set() if plan.size is None else set(epochs)
     with ExitStack() as stack:
         # SIGTERM, which schedulers send, stops the runs just as Ctrl-C does.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         stack.callback(signal.signal, signal.SIGTERM, before)
         stack.enter_context(progress.shown())
-        for event in stack.enter_context(closing(engines.start(jobs, options))):
+        engine = engines.on_ray if options.engine == "ray" else engines.on_this_machine
+        for event in stack.enter_context(closing(engine(jobs, options))) if jobs else ():
             if event is not None:
                 progress.ended(*event)
             for name in [name for name in unseen if (folder / name / "data.json").exists()]:
@@ -110,42 +107,66 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
     return progress.failed
 
 
-def states(plan: SweepPlan, out: str | Path) -> Mapping[str, str]:
-    """Return how far every run is, without starting any."""
-    folder = Path(out).expanduser().absolute()
-    texts = {}
-    for run in plan.runs:
-        done = Run(folder / run.name).is_finished(run.config.trainer.epochs)
-        epochs = Run(folder / run.name).epochs_done
-        texts[run.name] = "finished" if done else f"{epochs} epochs" if epochs else "–"
-    return texts
+def dry_run(plan: SweepPlan, out: str | Path) -> Iterator[str]:
+    """Yield a line on every run, with how far it is, and a line on what all of them take."""
+    for planned in plan.runs:
+        run = Run(Path(out).expanduser() / planned.name)
+        done, epochs = run.is_finished(planned.config.trainer.epochs), run.epochs_done
+        state = "finished" if done else f"{epochs} epochs" if epochs else "–"
+        yield f"{planned.name}  {state}"
+    yield forecast_line(plan)
+
+
+def forecast_line(plan: SweepPlan) -> str:
+    """Return a line on the number of runs and, for a table of the paper, on what they take."""
+    if plan.scale == "own" or not plan.runs:
+        return f"{len(plan.runs)} runs"
+
+    from diffstride.analysis.cost import cost
+    from diffstride.lab.training.preparation import build_model
+
+    entry = table_entry(plan.table, plan.scale, plan.config)
+    data, trainer = plan.config.data, plan.config.trainer
+    examples = min(entry.get("examples", math.inf), data.limit or math.inf)
+    if trainer.steps is not None:
+        examples = trainer.steps * data.batch_size
+    # Networks for other tasks cost nearly the same.
+    configs = {cell.config.model: cell.config for cell in reversed(plan.cells)}
+    macs = {
+        model: cost(build_model(model, facts(entry, config)), entry["size"]).macs
+        for model, config in configs.items()
+    }
+    per_example = sum(macs[cell.config.model] for cell in plan.cells)
+    # A step is three passes forward, at the strides that runs begin with.
+    total = 3 * per_example * len(plan.seeds) * trainer.epochs * examples
+    seconds = total / RATE
+    shown = duration(seconds) if seconds < 2 * DAY else f"{seconds / DAY:.0f} days"
+    work = f"{total:.2g} multiply-accumulates in training: about {shown} on a GPU that does"
+    return f"{len(plan.runs)} runs, {work} {RATE / 1e12:g}·10¹² a second"
 
 
 def check_same(folder: Path, config: Config) -> None:
-    """Raise a ValueError if a folder has a run with other settings than these.
-
-    The place of the run does not matter, nor how the path of the same data is written.
-    """
+    """Raise a ValueError if a folder has a run that would learn something else than this one."""
     if not (folder / "config.yaml").exists():
         return
     existing = flat(read_config(folder / "config.yaml"))
     for name, value in flat(config).items():
         if name not in APART and not same_setting(name, existing[name], value):
-            raise RunError(
-                f"{folder} has {name} {existing[name]!r} and this sweep {value!r}: remove the run, "
-                f"choose another --out, or give --{name} what it has"
-            )
+            advice = f"remove the run, choose another --out, or give --{name} what it has"
+            given = f"{name} {existing[name]!r} and this sweep {value!r}"
+            raise RunError(f"{folder} has {given}: {advice}")
 
 
 def same_setting(name: str, one: Any, other: Any) -> bool:
     """Return whether two values of a setting mean the same to a run."""
+    if one is None or other is None:
+        return one is other
+    if name == "macs_budget":
+        return math.isclose(one, other, rel_tol=BUDGET_ACCURACY)
+    if name == "data.path":
+        return _resolved(one) == _resolved(other)
     if name == "data.task":
-        return [_resolved(task) for task in one] == [_resolved(task) for task in other]
-    if one is not None and other is not None:
-        if name in NEARLY:
-            return math.isclose(one, other, rel_tol=NEARLY[name])
-        if name == "data.path":
-            return _resolved(one) == _resolved(other)
+        return [*map(_resolved, one)] == [*map(_resolved, other)]
     return bool(one == other)
 
 
@@ -158,13 +179,8 @@ def _resolved(text: str) -> str:
 
 
 def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
-    """Return what sweep.json should say, other seeds in it included; None if it says so already.
-
-    Raises:
-        ValueError: if it is of another table.
-    """
-    new = plan.document()
-    path = folder / "sweep.json"
+    """Return what sweep.json should say, its other seeds included; None if it says so already."""
+    new, path = plan.document(), folder / "sweep.json"
     if not path.exists():
         return new
     try:
@@ -182,10 +198,8 @@ def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
         raise DamagedFile(f"{damage}: {advice}") from error
     for name in ("table", "scale"):
         if old[name] != new[name]:
-            raise ValueError(
-                f"{folder} has a sweep of {name} {old[name]!r}, not {new[name]!r}: choose another "
-                f"--out"
-            )
+            given = f"a sweep of {name} {old[name]!r}, not {new[name]!r}"
+            raise ValueError(f"{folder} has {given}: choose another --out")
     return None if old == json.loads(json.dumps(new | both)) else new | both
 
 
@@ -197,7 +211,5 @@ def check_size(folder: Path, size: Sequence[int] | None) -> None:
         return
     if size is not None and list(size) != run_size:
         other = f", or --data.image_size {size[-1]}" if size[0] == run_size[0] else ""
-        raise RunError(
-            f"budgets of this table are for examples of {tuple(size)}, and {folder} has some of "
-            f"{tuple(run_size)}: choose other data{other}"
-        )
+        given = f"examples of {tuple(size)}, and {folder} has some of {tuple(run_size)}"
+        raise RunError(f"budgets of this table are for {given}: choose other data{other}")

@@ -11,10 +11,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
-from diffstride.files import write
+from diffstride.files import seal, unseal, write
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.sealed import seal, unseal
 from diffstride.lab.training.preparation import build_model, prepare
 
 

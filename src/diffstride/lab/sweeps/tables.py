@@ -1,6 +1,10 @@
-"""The tables of the paper as sweeps: which cells each has, and the settings of their runs."""
+"""Tables as sweeps, with their cells and settings: those of the paper, and grids in TOML files."""
 
+import itertools
+import math
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -9,7 +13,7 @@ from typing import Any
 
 from diffstride.lab.runs.config import Config
 from diffstride.lab.sweeps import plan
-from diffstride.lab.sweeps.plan import Cell, SweepPlan, dashed, label, with_model
+from diffstride.lab.sweeps.plan import Cell, SweepPlan, as_words, dashed, label, with_model
 from diffstride.lab.training import recipes
 
 toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -18,16 +22,13 @@ PAPER: dict[str, Any] = toml.loads(Path(__file__).with_name("paper.toml").read_t
 TABLES: dict[str, dict[str, Any]] = PAPER["tables"]
 COST_ROWS: list[str] = TABLES["cost"]["rows"]
 MEAN = "Mean accuracy"
+GRID_NAMES = ("recipe", "title", "seeds", "settings", "grid")  # what the file of a grid may have
 
 
 def plan_table(
     table: str, scale: str = "small", seeds: int | None = None, words: Sequence[str] = ()
 ) -> SweepPlan:
-    """Return the plan of a table of the paper; arguments are those of ``plan_sweep``.
-
-    Raises:
-        ValueError: for an unknown table, or an option that the table itself varies.
-    """
+    """Return the plan of a table of the paper; arguments are those of ``plan_sweep``."""
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     plan.check_number(1, seeds or 3, table)
@@ -85,7 +86,7 @@ def facts(entry: Mapping[str, Any], config: Config) -> dict[str, Any]:
     return {"classes": classes, "size": entry["size"]}
 
 
-def at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
+def _at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
     """Return a config that learns strides at the cost of another method with its strides.
 
     At the paper's R, no stride makes a network as cheap as one with strided convolutions: maps keep
@@ -111,15 +112,11 @@ def _by_method(entry: Mapping[str, Any], config: Config) -> Iterator[tuple[str, 
     """Yield a config for each method, and one for strides learned at the first method's cost."""
     for method in entry["methods"]:
         yield method, with_model(config, downsampling=method)
-    yield "budget", at_budget(config, entry["methods"][0], facts(entry, config))
+    yield "budget", _at_budget(config, entry["methods"][0], facts(entry, config))
 
 
-def _with_strides(config: Config, strides: Iterable[float]) -> Config:
-    return with_model(config, strides=tuple(map(float, strides)))
-
-
-def _with_tasks(config: Config, tasks: Iterable[str]) -> Config:
-    return replace(config, data=replace(config.data, task=tuple(tasks)))
+def _with_strides(config: Config, strides: Iterable[float], **settings: Any) -> Config:
+    return with_model(config, strides=tuple(map(float, strides)), **settings)
 
 
 def _strides(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
@@ -133,10 +130,9 @@ def _sound(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
     """Yield cells for one network for each task with every method, and for one for all tasks."""
     tasks = {task.partition("=")[0]: task for task in config.data.task}
     if not tasks or config.data.path is not None:
-        raise ValueError(
-            f"tables of sound need --data.task NAME=PATH or NAME=PATH:LABEL for each task; the "
-            f"paper's are named {', '.join(PAPER['tasks'])}"
-        )
+        needed = "--data.task NAME=PATH or NAME=PATH:LABEL for each task"
+        names = ", ".join(PAPER["tasks"])
+        raise ValueError(f"tables of sound need {needed}; the paper's are named {names}")
     titles = {name: PAPER["tasks"].get(name, {"title": name})["title"] for name in tasks}
     metrics = {title: f"test_accuracy_{name}" for name, title in titles.items()}
     if entry["kind"] == "shared_stride":
@@ -145,27 +141,26 @@ def _sound(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
         yield Cell("different", MEAN, "different", different, metrics)
         return
     for name, task in tasks.items():
-        for method, cell_config in _by_method(entry, _with_tasks(config, [task])):
+        of_task = replace(config, data=replace(config.data, task=(task,)))
+        for method, cell_config in _by_method(entry, of_task):
             yield Cell(f"{method}-{name}", titles[name], method, cell_config)
-    for method, cell_config in _by_method(entry, _with_tasks(config, tasks.values())):
+    for method, cell_config in _by_method(entry, config):
         yield Cell(f"multi_{method}", MEAN, f"multi_{method}", cell_config, metrics)
 
 
 def _regularisation(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
     """Yield cells for strides learned with more and more weight on cost, and set by hand."""
-    learned = with_model(_with_strides(config, entry["initial"]), downsampling="diffstride")
+    learned = _with_strides(config, entry["initial"], downsampling="diffstride")
     for weight in entry["lambdas"]:
         name, row = f"diffstride-lambda{weight:g}", f"λ = {weight:g}"
         yield Cell(name, row, "diffstride", replace(learned, stride_penalty=weight))
     for strides in entry["strides"]:
-        fixed = with_model(_with_strides(config, strides), downsampling="strided")
+        fixed = _with_strides(config, strides, downsampling="strided")
         cost = penalty(strides, len(entry["initial"]))
-        name, row = f"strided-{dashed(strides)}", label(strides)
-        yield Cell(name, row, "strided", fixed, penalty=cost)
+        yield Cell(f"strided-{dashed(strides)}", label(strides), "strided", fixed, penalty=cost)
 
 
-CellMaker = Callable[[Mapping[str, Any], Config], Iterable[Cell]]
-KINDS: dict[str, tuple[CellMaker, tuple[str, ...]]] = {
+KINDS: dict[str, tuple[Callable[[dict[str, Any], Config], Iterable[Cell]], tuple[str, ...]]] = {
     "strides": (_strides, ("model.strides", "macs_budget")),
     "audio": (_sound, ("macs_budget",)),
     "shared_stride": (_sound, ("model.shared_stride",)),
@@ -187,4 +182,76 @@ def penalty(strides: Sequence[float], sites: int) -> float:
     from diffstride.layers import DiffStride2d
 
     axes = torch.tensor(strides, dtype=torch.float64).reshape(sites, -1).expand(-1, 2)
-    return stride_penalty([DiffStride2d(pair, dtype=axes.dtype) for pair in axes.tolist()]).item()
+    return stride_penalty([DiffStride2d(site, dtype=axes.dtype) for site in axes.tolist()]).item()
+
+
+def plan_grid(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -> SweepPlan:
+    """Return the plan of a grid: methods of downsampling are columns, other settings make rows.
+
+    ``path`` is a TOML file with ``recipe``, ``seeds``, ``[settings]`` and ``[grid]``.
+    """
+    program = f"diffstride sweep {path}"
+    content = _read_grid(path)
+    recipe = recipes.find(content.get("recipe", "digits"))
+    if recipe is None:
+        raise ValueError(f"{path}: no recipe {content['recipe']!r}, nor such a file")
+    grid, numbers = content.get("grid", {}), content.get("seeds", [0, 1, 2])
+    if seeds is not None:
+        numbers = list(range(min(seeds, plan.MOST_RUNS)))
+    if not (isinstance(numbers, list) and numbers and all(type(n) is int for n in numbers)):
+        raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {numbers!r}")
+    combinations = math.prod(len(values) for values in grid.values())
+    plan.check_number(combinations, seeds or len(numbers), str(path))
+    config = plan.common_config(recipe[1], content.get("settings", {}), words, grid, program)
+    cells = []
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        cell_config = recipes.override(config, as_words(chosen), program)
+        column = cell_config.model.downsampling
+        chosen.pop("model.downsampling", None)
+        titles, names = zip(("", column), *map(_titles, chosen, chosen.values()), strict=True)
+        row = ", ".join(titles[1:]) or "all"
+        cells.append(Cell("-".join(names), row, column, cell_config))
+    sweep = SweepPlan(
+        path.stem,
+        content.get("title", path.stem),
+        tuple(numbers),
+        "own",
+        tuple(dict.fromkeys(cell.row for cell in cells)),
+        {cell.column: PAPER["columns"].get(cell.column, cell.column) for cell in cells},
+        tuple(cells),
+        config,
+    )
+    name, number = Counter(run.name for run in sweep.runs).most_common(1)[0]
+    if number > 1:
+        raise ValueError(f"{path}: two combinations of the grid would be named {name}")
+    return sweep
+
+
+def _titles(name: str, value: Any) -> tuple[str, str]:
+    """Return a setting as the title of a row has it, and as the name of a folder has it."""
+    if name == "model.strides":
+        return label(value), dashed(value)
+    option = name.rpartition(".")[2]
+    return f"{option} {value}", re.sub(r"[^\w.+-]+", "_", f"{option}{value}")
+
+
+def _read_grid(path: Path) -> dict[str, Any]:
+    """Return the content of a file, if all in it has the form it must have."""
+    try:
+        content: dict[str, Any] = toml.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} can't be read as TOML: {error}") from error
+    if unknown := sorted(set(content) - set(GRID_NAMES)):
+        raise ValueError(f"{path} has {', '.join(unknown)}; it may have {', '.join(GRID_NAMES)}")
+    for name in ("grid", "settings"):
+        if not isinstance(table := content.get(name, {}), dict):
+            raise ValueError(f"{path}: [{name}] must be a table of options, got {table!r}")
+    for name, values in content.get("grid", {}).items():
+        if name in ("seed", "name", "out"):
+            raise ValueError(f"{path}: {name} is chosen for each run; seeds = [0, 1] is for seeds")
+        if not (isinstance(values, list) and values):
+            raise ValueError(f"{path}: {name} must be a list of what to try, got {values!r}")
+        if name == "model.strides" and not all(isinstance(value, list) for value in values):
+            raise ValueError(f"{path}: {name} must be a list of lists, got {values!r}")
+    return content

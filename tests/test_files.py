@@ -6,7 +6,7 @@ import zipfile
 import pytest
 import torch
 
-from diffstride.lab.runs.sealed import LENGTH, seal, unseal
+from diffstride.files import SEAL_LENGTH, seal, unseal
 from tests.damage import damages
 
 
@@ -40,4 +40,4 @@ def test_others_read_a_sealed_checkpoint(tmp_path):
     assert torch.equal(found["weight"], torch.arange(3))
     with zipfile.ZipFile(tmp_path / "a.ckpt") as file:
         assert file.testzip() is None
-    assert len(seal(b"")) == LENGTH
+    assert len(seal(b"")) == SEAL_LENGTH

@@ -59,15 +59,12 @@ def fit(image: Array, sizes: Sequence[int]) -> Array:
 
 
 def spectrum(images: Sequence[Any], axis: int) -> Array:
-    """The strength of each frequency along an axis in the mean over images, in dB below the peak.
-
-    The mean of an image is no detail that could be lost, and is left out of the peak.
-    """
+    """The strength of each frequency along an axis, the mean over images, in dB below the peak."""
     strengths = []
     for image in images:
         amplitude = np.abs(np.fft.rfft(np.asarray(image, dtype=np.float64), axis=axis))
         strengths.append(np.sqrt(np.mean(amplitude**2, axis=1 - axis)))
     mean = np.mean(strengths, axis=0)
-    peak = mean[1:].max(initial=0.0) or 1.0
+    peak = mean[1:].max(initial=0.0) or 1.0  # the mean of an image is no detail to be lost
     decibels: Array = 20 * np.log10(np.maximum(mean / peak, 1e-6))
     return decibels

@@ -1,0 +1,224 @@
+"""Text tables: runs with a line each, and a sweep in the paper's layout with notes below it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from diffstride.files import write
+from diffstride.lab.reports import formats
+from diffstride.lab.reports.formats import UNKNOWN, Lines, mean, mean_sd, or_dash, plus_minus
+from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.sweep_reader import MEAN, Sweep
+from diffstride.lab.runs.documents import write_rows
+from diffstride.text import aligned, times
+
+RUNS_HEAD = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs", "minutes")
+CSV_COLUMNS = "row column metric n mean sd paper_mean paper_sd mmacs seconds_per_step penalty"
+FIRST_STRIDES = "Strides of the first layer, and up to which frequency they let pass"
+FIRST_STRIDES_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]
+FIRST_STRIDES_DIGITS = (2, 2, 2, 4)  # as the paper has them
+MOST_MISSING = 10
+SHARED_SETTINGS = {
+    ("model", "name"): "{}",
+    ("model", "width"): "width {:g}",
+    ("model", "smoothness"): "R = {:g}",
+    ("data", "batch_size"): "batches of {}",
+    ("trainer", "steps"): "{} steps an epoch",
+    ("trainer", "epochs"): "epochs: {}",
+}
+
+
+def compare(folders: Sequence[str | Path]) -> str:
+    """A table of runs: accuracy after the last epoch, strides of the first layer, cost, time.
+
+    A network for several tasks has its mean accuracy, and a line below for each task. The cut-offs
+    are the highest frequencies that the first layer lets pass undamped: of spectrograms in Hz along
+    time, and in cycles per channel along frequency. A folder that is no run is a ValueError.
+    """
+    lines: list[tuple[str, ...]] = [RUNS_HEAD]
+    for folder in folders:
+        try:
+            run = RunRecord(Path(folder))
+        except OSError as error:
+            raise ValueError(f"{folder} is no run: {error}") from error
+        if not (run.metrics and run.times):
+            lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 4))
+            continue
+        with_units = run.first_layer if "axes" in run.data_facts else ()
+        line = (
+            run.name,
+            run.downsampling,
+            or_dash(run.last("test_accuracy"), ".1%"),
+            times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
+            times(map(run.cutoff, with_units), "{:.4g}") or UNKNOWN,
+            or_dash(run.last("mmacs"), ".1f"),
+            f"{run.minutes:.1f}",
+        )
+        tasks = run.task_accuracies.items()
+        lines += [line, *((f"  {name}", "", f"{value:.1%}", *[""] * 4) for name, value in tasks)]
+    return "\n".join(aligned(lines))
+
+
+def write_tables(folder: str | Path) -> str:
+    """Write table.csv, .md and .tex into the folder of a sweep, and return the table as text."""
+    folder = Path(folder)
+    sweep = Sweep(folder)
+    if sweep.plan["runs"]:
+        tables, rows, remarks = list(_tables(sweep)), list(_csv_rows(sweep)), notes(sweep)
+    elif sweep.measured:
+        lines, rows = _costs(sweep)
+        tables = [("", lines)]
+        conditions = f"Scale {sweep.plan['scale']}: {sweep.measured['conditions']}."
+        remarks = [sweep.plan["title"], conditions]
+    else:
+        raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
+    write_rows(folder / "table.csv", rows)
+    for name in ("table.md", "table.tex"):
+        write(folder / name, formats.document(f"{name}.jinja", tables, remarks))
+    return formats.plain_text(tables, remarks)
+
+
+def first_stride_lines(sweep: Sweep) -> Lines:
+    """For each task of sound, the strides of the first layer and their cut-offs; or no lines."""
+    lines = []
+    for row in sweep.plan["rows"] if "paper_first_strides" in sweep.plan else ():
+        column = "multi_diffstride" if row == MEAN else "diffstride"
+        runs = [
+            [*(stride.last for stride in run.first_layer), *map(run.cutoff, run.first_layer)]
+            for entry, run in sweep.begun()
+            if (entry["row"], entry["column"]) == (row, column) and run.finished
+        ]
+        figures = [mean_sd(values) for values in zip(*runs, strict=True)] or [()] * 4
+        title = "Network for all tasks" if row == MEAN else row
+        lines.append([title, *map(plus_minus, figures, FIRST_STRIDES_DIGITS)])
+        if paper := sweep.plan["paper_first_strides"].get(row):
+            figures = [*paper["strides"], *paper["cutoffs"]]
+            lines.append(["  paper", *map(plus_minus, figures, FIRST_STRIDES_DIGITS)])
+    return lines
+
+
+def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
+    """The table of each metric, and that of the strides of the first layer."""
+    for metric in sweep.metrics:
+        lines = [["", *map(sweep.title, sweep.columns)]]
+        digits = sweep.digits(metric)
+        for row in sweep.rows:
+            cells = sweep.cells(row, metric)
+            counts = [f" (n = {c.count})" if 0 < c.count < c.planned else "" for c in cells]
+            here = [plus_minus(cell.here, digits) for cell in cells]
+            lines.append([row, *(text + count for text, count in zip(here, counts, strict=True))])
+            if any(cell.paper for cell in cells):
+                lines.append(["  paper", *(plus_minus(cell.paper, digits) for cell in cells)])
+            lines.append(["  M MACs", *(or_dash(cell.mmacs) for cell in cells)])
+            lines.append(["  s per step", *(or_dash(cell.seconds_per_step) for cell in cells)])
+            if sweep.regularised:
+                lines.append(["  J", *(or_dash(cell.penalty) for cell in cells)])
+        if MEAN in sweep.rows and sweep.comparable:
+            spreads = zip(*(sweep.spread(c, metric) for c in sweep.columns), strict=True)
+            here, paper = ([or_dash(value, f".{digits}f") for value in row] for row in spreads)
+            lines.append(["Max − min", *here])
+            lines += [["  paper", *paper]] if set(paper) != {UNKNOWN} else []
+        yield metric.title, lines
+    if lines := first_stride_lines(sweep):
+        yield FIRST_STRIDES, [FIRST_STRIDES_HEAD, *lines]
+
+
+def _csv_rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """A row for each cell and metric, accuracies in percent."""
+    for metric in sweep.metrics:
+        for row in sweep.rows:
+            for column, cell in zip(sweep.columns, sweep.cells(row, metric), strict=True):
+                figures = [*cell.here, None, None][:2] + [*cell.paper, None, None][:2]
+                costs = [cell.mmacs, cell.seconds_per_step, cell.penalty]
+                values = [row, column, metric.column, cell.count, *figures, *costs]
+                yield dict(zip(CSV_COLUMNS.split(), values, strict=True))
+
+
+def _costs(sweep: Sweep) -> tuple[Lines, list[dict[str, Any]]]:
+    """Costs relative to the first method, the paper's figures, and what was measured."""
+    lines, csv_rows = [["", *map(sweep.title, sweep.columns)]], []
+    for row in sweep.plan["rows"]:
+        values = sweep.measured["values"][row]
+        cells = dict(zip(sweep.columns, sweep.cells(row, sweep.metrics[0]), strict=True))
+        unit, scale = ("ms", 1e3) if "time" in row else ("MB", 1e-6)
+        lines.append([row, *(plus_minus(cell.here, 2) for cell in cells.values())])
+        lines.append(["  paper", *(plus_minus(cell.paper, 2) for cell in cells.values())])
+        lines.append([f"  {unit}", *(or_dash(scale * values[column]) for column in cells)])
+        for column, cell in cells.items():
+            csv_row = {"row": row, "column": column, "value": values[column]}
+            csv_rows.append(csv_row | {"paper_relative": next(iter(cell.paper), None)})
+    return lines, csv_rows
+
+
+def notes(sweep: Sweep) -> list[str]:
+    """The heading of the table, then what holds for all of it, and what does not."""
+    plan, missing, total = sweep.plan, sweep.missing(), len(sweep.names)
+    seeds = plan["seeds"]
+    means = "seeds, that of a mean over settings too" if MEAN in sweep.rows else "seeds"
+    lines = [
+        f"{plan['title']}: test accuracy in percent after the last epoch, mean ± sd over {means}",
+        f"Scale {plan['scale']}, n = {len(seeds)} (seed{'s' * (len(seeds) > 1)} "
+        f"{', '.join(map(str, seeds))})" + "".join(f", {fact}" for fact in _shared(sweep)) + ".",
+        "M MACs are of the network as it is in the end, for one example; seconds per step are of "
+        "the last epoch, its evaluation included.",
+        *_windows(sweep),
+        *_budgets(sweep),
+    ]
+    if missing:
+        more = len(missing) - MOST_MISSING
+        listed = ", ".join(missing[:MOST_MISSING]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"{total - len(missing)} of {total} runs are finished; missing: {listed}.")
+    return lines
+
+
+def _shared(sweep: Sweep) -> Iterator[str]:
+    """What all runs have in common of data, network and length."""
+    runs = list(sweep.runs.values())
+    data = [run.config["data"] for run in runs]
+    tasks = dict.fromkeys(task for settings in data for task in settings.get("task", ()))
+    names = {Path(str(settings.get("path") or "digits")).name for settings in data}
+    if tasks:
+        yield f"data {', '.join(tasks)}"
+    else:
+        counts = {(run.data_facts.get("train"), run.data_facts.get("test")) for run in runs}
+        if len(names) == len(counts) == 1:
+            ((train, test),) = counts
+            yield f"data {names.pop()} ({train} examples to train on, {test} to test on)"
+    for (section, name), form in SHARED_SETTINGS.items():
+        values = [run.config[section].get(name) for run in runs]
+        if values and values[0] is not None and all(value == values[0] for value in values):
+            yield form.format(values[0])
+
+
+def _windows(sweep: Sweep) -> Iterator[str]:
+    """Which methods have which windows, if windows differ."""
+    windows: dict[str, dict[str, None]] = {}
+    for entry, run in sweep.begun():
+        if run.downsampling == "diffstride":
+            window = f"R = {run.smoothness:g}, {run.convention} convention"
+            windows.setdefault(window, {})[sweep.title(entry["column"])] = None
+    if len(windows) > 1:
+        listed = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
+        yield f"Windows differ. {listed}."
+
+
+def _budgets(sweep: Sweep) -> Iterator[str]:
+    """The rows whose budgets are above the cost of the first method, and the runs over theirs."""
+    costs: dict[tuple[str, str], list[float | None]] = {}
+    for entry, run in sweep.begun():
+        costs.setdefault((entry["row"], entry["column"]), []).append(run.last("mmacs"))
+    first, above, exceeded = sweep.columns[0], {}, []
+    for entry, run in sweep.begun():
+        row, budget, used = entry["row"], run.config.get("macs_budget"), run.last("mmacs")
+        other = f"multi_{first}" if entry["column"].startswith("multi_") else first
+        cost = mean(costs.get((row, other), ()))
+        if budget and cost and budget > 1.01 * cost and run.downsampling == "diffstride":
+            above[row] = f"{row} {budget / cost - 1:.0%}"
+        if run.finished and budget and used is not None and used > 1.05 * budget:
+            exceeded.append(f"{entry['name']} {used:.3g} of {budget:.3g}")
+    if above:
+        reason = "where learnable strides can't cost as little"
+        rows = ", ".join(above.values())
+        yield f"Budgets are above the cost of {sweep.title(first)} {reason}: {rows}."
+    if exceeded:
+        yield f"Over their budgets by more than a twentieth, in M MACs: {', '.join(exceeded)}."
