@@ -59,7 +59,7 @@ def ramp(f: int, size: int, stride: float, smoothness: float, tight: bool, offse
     cutoff, change = size / (2 * stride), -size / (2 * stride**2)
     if abs(2 * cutoff - round(2 * cutoff)) <= 2 * cutoff * 2**-23:
         cutoff = round(2 * cutoff) / 2
-    if cutoff >= smoothness:
+    if cutoff > smoothness:
         return (cutoff - f) / smoothness, change / smoothness
     # A ramp that is wider than the band begins at frequency 0.
     return 1 - f / cutoff, change * f / cutoff**2

@@ -56,7 +56,7 @@ class Convention:
         if not self.is_tight:
             return (width - (frequency - cutoff)) / width
         narrow = 1 - frequency / cutoff
-        return library.where(cutoff < width, narrow, (cutoff - frequency) / width)
+        return library.where(cutoff <= width, narrow, (cutoff - frequency) / width)
 
 
 CONVENTIONS = {
