@@ -159,7 +159,7 @@ def test_the_printed_size_is_that_of_the_library(tab):
         assert size(tab) == f"{n} × {n} → {rows} × {columns}"
 
 
-@pytest.mark.parametrize("convention", ["paper", "symmetric"])
+@pytest.mark.parametrize("convention", ["paper", "symmetric", "tight"])
 def test_the_example_is_downsampled_as_the_layer_does(tab, convention):
     choose(tab, "convention", convention, "change")
     choose(tab, "example", 1, "change")
@@ -170,9 +170,7 @@ def test_the_example_is_downsampled_as_the_layer_does(tab, convention):
         choose(tab, "smoothness", smoothness)
         expected = image
         for axis, offset in ((0, 0.0), (1, float(convention == "paper"))):
-            kept = windows.kept_length(n, stride, smoothness)
-            weights = windows.window(n, stride, smoothness, offset, kept)
-            expected = windows.resample(expected, axis, kept, weights)
+            expected = windows.downsample(expected, axis, stride, smoothness, offset, convention)
         drawn = tab.run(
             # Through a canvas to read from: the browser frowns on reading one that is drawn on.
             "(() => { const c = document.getElementById('after'); "

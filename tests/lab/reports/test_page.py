@@ -69,7 +69,7 @@ def test_the_window_and_the_size_are_the_library_s(size, stride, smoothness):
 @pytest.mark.parametrize("shape", [(32, 32), (31, 12), (9, 16)])
 @pytest.mark.parametrize("strides", [(1.0, 1.0), (2.0, 3.1), (1.7, 9.0)])
 @pytest.mark.parametrize("smoothness", [0.0, 2.0])
-@pytest.mark.parametrize("convention", ["paper", "symmetric"])
+@pytest.mark.parametrize("convention", ["paper", "symmetric", "tight"])
 def test_an_image_after_a_layer_is_what_the_layer_makes(shape, strides, smoothness, convention):
     x = torch.randn(1, *shape, dtype=torch.float64)
     theirs = functional.diff_stride(
@@ -78,7 +78,7 @@ def test_an_image_after_a_layer_is_what_the_layer_makes(shape, strides, smoothne
     ours = x[0].numpy()
     for axis, stride in enumerate(strides):
         offset = float(axis == 1 and convention == "paper")
-        ours = windows.downsample(ours, axis, stride, smoothness, offset)
+        ours = windows.downsample(ours, axis, stride, smoothness, offset, convention)
     np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-12)
     fitted = windows.fit(x[0].numpy(), (8, 7))
     pooled = functional.spectral_pool(x, output_size=(8, 7), norm="forward")

@@ -110,7 +110,7 @@ def _window_blocks(run: RunRecord) -> list[Block]:
     for axis, name in enumerate(run.axes):
         strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
         windows = [
-            window(size, stride.last, run.smoothness, offset, kept)
+            window(size, stride.last, run.smoothness, offset, kept, run.convention)
             for stride in strides
             for size, kept in [stride.sizes]
         ]
@@ -136,8 +136,8 @@ def _images(run: RunRecord, image: Array) -> list[tuple[str, str]]:
             break  # the network has made it larger meanwhile
         image = fit(image, sizes)
         for stride in strides:
-            offset = run.offset(stride.axis)
-            image = downsample(image, stride.axis, stride.last, run.smoothness, offset)
+            rule = run.smoothness, run.offset(stride.axis), run.convention
+            image = downsample(image, stride.axis, stride.last, *rule)
         items.append((_png_address(image), f"layer {i + 1}, {times(image.shape)}"))
     return items
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from diffstride.core.sizes import CONVENTIONS
 from diffstride.lab.reports.windows import Array
-from diffstride.lab.runs.config import typed
+from diffstride.lab.runs.config import ModelConfig, typed
 from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
 from diffstride.lab.runs.run_folder import read_facts
 
@@ -20,6 +21,7 @@ SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
     "model.smoothness": float,
+    "model.smoothness_end": float | None,
     "model.width": float,
     "model.strides": tuple[float, ...] | None,
     "data.task": tuple[str, ...],
@@ -58,8 +60,8 @@ class RunRecord:
         self.config = _settings(folder / "config.yaml")
         model = self.config["model"]
         self.downsampling: str = model["downsampling"]
-        self.smoothness: float = model.get("smoothness", 4.0)
-        self.convention = str(model.get("convention", "paper"))
+        named = str(model.get("convention", "paper"))
+        self.convention = named if named in CONVENTIONS else "paper"
         self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
@@ -73,6 +75,10 @@ class RunRecord:
         self.metrics = _numbers(folder / "metrics.csv", "epoch", "test_accuracy")
         self.times = _numbers(folder / "times.csv", "step", "seconds")
         self.epochs = int(self.last("epoch") or 0)
+        smoothness, end = model.get("smoothness", 4.0), model.get("smoothness_end")
+        windows = ModelConfig(smoothness=smoothness, smoothness_end=end)
+        of_the_end = windows.in_epoch(max(0, self.epochs - 1), self.planned_epochs)
+        self.smoothness: float = of_the_end.smoothness
         self.finished = bool(self.metrics) and self.epochs >= self.planned_epochs
         self.minutes = sum(row["seconds"] for row in self.times) / 60
         # The time of a step in the last epoch, that is with the strides of the end.
@@ -98,7 +104,7 @@ class RunRecord:
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
-        return float(self.convention == "paper" and axis == len(self.axes) - 1)
+        return CONVENTIONS[self.convention].offset * (axis == len(self.axes) - 1)
 
     def last(self, column: str) -> float | None:
         """A metric after the last epoch."""

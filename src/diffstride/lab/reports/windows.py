@@ -9,12 +9,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from diffstride.core.sizes import PAPER, RAMP, kept_length, lowest_stride
+from diffstride.core.sizes import CONVENTIONS, RAMP, kept_length, lowest_stride
 
 Array: TypeAlias = NDArray[np.float64]
 
 
-def window(size: int, stride: float, smoothness: float, offset: float, length: int) -> Array:
+def window(
+    size: int,
+    stride: float,
+    smoothness: float,
+    offset: float,
+    length: int,
+    convention: str = "paper",
+) -> Array:
     """Return the weights m(f) of an axis of ``size`` samples, for the frequencies 0 … ⌊length/2⌋.
 
     >>> window(12, 3.0, smoothness=2.0, offset=0.0, length=8)
@@ -23,9 +30,10 @@ def window(size: int, stride: float, smoothness: float, offset: float, length: i
     frequency = np.arange(length // 2 + 1, dtype=np.float64)
     if smoothness == 0:
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
-    stride = min(max(stride, lowest_stride(size, smoothness, offset)), float(size))
+    rule = CONVENTIONS[convention]
+    stride = min(max(stride, lowest_stride(size, smoothness, offset, RAMP, rule)), float(size))
     cutoff = size / (2 * stride) + offset
-    weights: Array = RAMP.weight(PAPER.height(frequency, cutoff, smoothness, RAMP, np), np)
+    weights: Array = RAMP.weight(rule.height(frequency, cutoff, smoothness, RAMP, np), np)
     return weights
 
 
@@ -43,11 +51,19 @@ def resample(x: Array, axis: int, kept: int, weights: Array) -> Array:
     return np.moveaxis(samples, -1, axis)
 
 
-def downsample(image: Array, axis: int, stride: float, smoothness: float, offset: float) -> Array:
-    """What a layer makes of an image along an axis; the mean stays."""
+def downsample(
+    image: Array,
+    axis: int,
+    stride: float,
+    smoothness: float,
+    offset: float,
+    convention: str = "paper",
+) -> Array:
+    """Return what a layer makes of an image along an axis; the mean stays."""
     size = image.shape[axis]
-    kept = kept_length(size, stride, smoothness)
-    return resample(image, axis, kept, window(size, stride, smoothness, offset, kept))
+    kept = kept_length(size, stride, smoothness, RAMP, CONVENTIONS[convention])
+    weights = window(size, stride, smoothness, offset, kept, convention)
+    return resample(image, axis, kept, weights)
 
 
 def fit(image: Array, sizes: Sequence[int]) -> Array:

@@ -46,15 +46,32 @@ class ModelConfig:
     """One for each site, or for each site and axis; where they are learned, the initial ones."""
     smoothness: float = limited(4.0, least=0)
     """R: over how many frequencies the window of a learnable stride falls."""
-    convention: Literal["paper", "symmetric"] = "paper"
-    """Whether the window of the last axis is one frequency wider, as in the paper. Learnable
-    strides need smoothness 2 or more with "paper", 1 or more with "symmetric"."""
+    smoothness_end: float | None = limited(None, least=0)
+    """R in the last epoch, towards which it changes evenly from epoch to epoch; R stays as it is
+    unless given."""
+    convention: Literal["paper", "symmetric", "tight"] = "paper"
+    """Where windows fall: behind the cut-off, and with "paper" one frequency later on the last
+    axis; or, "tight", before it, so that maps are as small as those of strided layers. Learnable
+    strides need smoothness 2 or more with "paper", else 1 or more."""
+    placement: Literal["after", "before"] = "after"
+    """Whether a block downsamples after its first convolution, as in the paper, or before it."""
     shared_stride: bool = False
     """Whether a site learns one stride for all axes instead of one each."""
     width: float = 1.0
     """Multiplies all channels."""
     stem: Literal["cifar", "imagenet"] = "cifar"
     """Whether the network begins at full size or as for large images."""
+
+    def in_epoch(self, epoch: int, epochs: int) -> "ModelConfig":
+        """Return the network as it is in one of so many epochs, the first of which is 0.
+
+        >>> ModelConfig(smoothness=2, smoothness_end=0.5).in_epoch(2, epochs=4).smoothness
+        1.0
+        """
+        end = self.smoothness if self.smoothness_end is None else self.smoothness_end
+        passed = min(1.0, epoch / (epochs - 1)) if epochs > 1 else 1.0
+        smoothness = self.smoothness + (end - self.smoothness) * passed
+        return dataclasses.replace(self, smoothness=smoothness, smoothness_end=None)
 
 
 @dataclass(frozen=True)

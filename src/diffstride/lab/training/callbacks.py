@@ -13,6 +13,7 @@ from torch import nn
 from diffstride.analysis.cost import cost
 from diffstride.analysis.training import stride_penalty
 from diffstride.files import write
+from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.layers.resizer import learned_strides
@@ -74,6 +75,23 @@ class StrideMonitor(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = list(state_dict["rows"])
+
+
+class SmoothnessSchedule(Callback):
+    """Changes the smoothness R of all learnable strides evenly from epoch to epoch.
+
+    For any Lightning module: ``Trainer(callbacks=[SmoothnessSchedule(2.0, 0.5)])`` lets strides
+    learn with a wide ramp and end with a narrow one.
+    """
+
+    def __init__(self, start: float, end: float) -> None:
+        self.model = ModelConfig(smoothness=start, smoothness_end=end)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        epochs = trainer.max_epochs or 1
+        smoothness = self.model.in_epoch(trainer.current_epoch, epochs).smoothness
+        for layer in learned_strides(pl_module).values():
+            layer.smoothness = smoothness
 
 
 class FiniteNumbers(Callback):

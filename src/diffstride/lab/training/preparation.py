@@ -47,6 +47,7 @@ def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
     """Return the network for data of which these are the facts."""
     settings, classes = asdict(config), facts["classes"]
     settings["shared"] = settings.pop("shared_stride")
+    del settings["smoothness_end"]  # of a callback
     several = isinstance(classes, Mapping)
     numbers = {k: len(v) for k, v in classes.items()} if several else len(classes)
     return models.create(num_classes=numbers, in_channels=facts["size"][0], **settings)

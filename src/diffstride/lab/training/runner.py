@@ -117,6 +117,10 @@ def _quiet() -> Iterator[None]:
 def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     monitor = callbacks.StrideMonitor(tuple(prepared.facts["size"]), run.strides_file)
     writer = callbacks.RunWriter(run, monitor)
+    end = config.model.smoothness_end
+    schedule = (
+        [callbacks.SmoothnessSchedule(config.model.smoothness, end)] if end is not None else []
+    )
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -124,7 +128,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[callbacks.FiniteNumbers(), monitor, writer, callbacks.Progress()],
+        callbacks=[*schedule, callbacks.FiniteNumbers(), monitor, writer, callbacks.Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,

@@ -12,6 +12,7 @@ from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
 from diffstride.files import seal, unseal, write
+from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.preparation import build_model, prepare
@@ -64,22 +65,24 @@ def newest_checkpoint(run: Run) -> tuple[Path, dict[str, Any]] | tuple[None, Non
 
 def load_model(run: Run, best: bool = False) -> nn.Module:
     """Return the network of a run as it is after its last epoch, or was after its best one."""
-    model, weights = build_model(run.config.model, run.data), _read_weights(run, best).items()
-    prefix = "model."
-    network = {k.removeprefix(prefix): v for k, v in weights if k.startswith(prefix)}
+    weights, config = _read_weights(run, best)
+    model, prefix = build_model(config.model, run.data), "model."
+    network = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
     _load_weights(model, network, run)
     return model.eval()
 
 
-def _read_weights(run: Run, best: bool) -> dict[str, Any]:
+def _read_weights(run: Run, best: bool) -> tuple[dict[str, Any], Config]:
+    """Return the weights of a run, and the settings of the epoch that they are of."""
     if not best:
         _, state = newest_checkpoint(run)
     else:
         state = read_checkpoint(run.best_file) if run.best_file.exists() else None
     if state is None:
         raise RunError(f"{run.folder} has no checkpoint yet: continue it with `diffstride resume`")
-    weights: dict[str, Any] = state["state_dict"]
-    return weights
+    config = run.config
+    model = config.model.in_epoch(state.get("epoch", 0), config.trainer.epochs)
+    return state["state_dict"], replace(config, model=model)
 
 
 def _load_weights(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
@@ -96,13 +99,12 @@ def evaluate(
 ) -> dict[str, float]:
     """Return loss and accuracies of a run's network on its test data, or on others."""
     run = Run.open(folder)
-    config = run.config
+    weights, config = _read_weights(run, best)  # before the data, which take longer
     if data_path is not None:
         if config.data.task:
             wrong = "is of several tasks, and one --data.path is not enough"
             raise RunError(f"{folder} {wrong}: evaluate it without")
         config = replace(config, data=replace(config.data, path=data_path))
-    weights = _read_weights(run, best)  # before the data, which take longer
     prepared = prepare(config, run.data)
     module = prepared.module.eval()
     _load_weights(module, weights, run)

@@ -6,9 +6,10 @@
 
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
-  function keptLength(size, stride, smoothness) {
+  function keptLength(size, stride, smoothness, tight) {
     const s = clamp(stride, 1, size);
-    return Math.max(1, Math.floor(Math.min(size, size / s + 2 * smoothness)));
+    const band = tight ? (size / s) * (1 + 2 ** -23) : size / s + 2 * smoothness;
+    return Math.max(1, Math.floor(Math.min(size, band)));
   }
 
   function lowestStride(size, smoothness, offset) {
@@ -17,17 +18,21 @@
   }
 
   // m(f) for any real f, so that its corners can be drawn where they are.
-  function windowAt(size, stride, smoothness, offset) {
-    const kept = keptLength(size, stride, smoothness);
+  function windowAt(size, stride, smoothness, offset, tight) {
+    const kept = keptLength(size, stride, smoothness, tight);
     if (smoothness === 0) return (f) => (2 * f <= kept ? 1 : 0);
+    if (tight) {
+      const end = size / (2 * clamp(stride, 1, size));
+      return (f) => clamp((end - f) / Math.min(smoothness, end), 0, 1);
+    }
     const cutoff = size / (2 * clamp(stride, lowestStride(size, smoothness, offset), size)) + offset;
     return (f) => clamp((smoothness + cutoff - f) / smoothness, 0, 1);
   }
 
   // A = D · diag(m) · E with gain 1: M rows of N weights.
-  function operator(size, stride, smoothness, offset) {
-    const kept = keptLength(size, stride, smoothness);
-    const m = windowAt(size, stride, smoothness, offset);
+  function operator(size, stride, smoothness, offset, tight) {
+    const kept = keptLength(size, stride, smoothness, tight);
+    const m = windowAt(size, stride, smoothness, offset, tight);
     const rows = [];
     for (let j = 0; j < kept; j++) {
       const row = new Float64Array(size);
@@ -138,8 +143,10 @@
     return made;
   };
 
+  const isTight = () => state.convention === "tight";
+
   function outline(offset) {
-    const m = windowAt(state.size, state.stride, state.smoothness, offset);
+    const m = windowAt(state.size, state.stride, state.smoothness, offset, isTight());
     const points = [];
     for (let i = 0; i <= 4 * state.size; i++) points.push((i * state.size) / 2 / (4 * state.size));
     return "M" + points.map((f) => `${toX(f).toFixed(1)} ${toY(m(f)).toFixed(1)}`).join("L");
@@ -179,7 +186,8 @@
   function draw() {
     const { size, stride, smoothness } = state;
     const offset = state.convention === "paper" ? 1 : 0;
-    const kept = keptLength(size, stride, smoothness);
+    const tight = isTight();
+    const kept = keptLength(size, stride, smoothness, tight);
     get("window-first").setAttribute("d", outline(0));
     get("window-last").setAttribute("d", outline(offset));
     get("band").setAttribute("x", LEFT);
@@ -188,8 +196,10 @@
     const edge = size / (2 * clamp(stride, 1, size));
     const place = (id, f, m) =>
       get(id).setAttribute("transform", `translate(${toX(Math.min(f, size / 2)).toFixed(1)} ${toY(m)})`);
-    place("handle-stride", edge, 1);
-    place("handle-smoothness", edge + smoothness, 0);
+    // The fall begins at the edge, or ends there if it is tight.
+    const [begin, end] = tight ? [edge - Math.min(smoothness, edge), edge] : [edge, edge + smoothness];
+    place("handle-stride", edge, tight ? 0 : 1);
+    place("handle-smoothness", tight ? begin : end, tight ? 1 : 0);
     get("stride").value = stride;
     get("smoothness").value = smoothness;
     get("size").value = size;
@@ -198,10 +208,10 @@
     get("stride-value").textContent = Number(stride.toFixed(3));
     get("smoothness-value").textContent = smoothness;
     get("output-size").textContent = `${size} × ${size} → ${kept} × ${kept}`;
-    get("plot").setAttribute("aria-label", `The window over frequency: 1 up to ${edge.toFixed(1)}, ` +
-      `0 from ${(edge + smoothness).toFixed(1)} on; ${kept} of ${size} samples are kept`);
-    const rows = operator(size, stride, smoothness, 0);
-    paint(get("after"), apply(rows, offset ? operator(size, stride, smoothness, offset) : rows, image),
+    get("plot").setAttribute("aria-label", `The window over frequency: 1 up to ${begin.toFixed(1)}, ` +
+      `0 from ${end.toFixed(1)} on; ${kept} of ${size} samples are kept`);
+    const rows = operator(size, stride, smoothness, 0, tight);
+    paint(get("after"), apply(rows, offset ? operator(size, stride, smoothness, offset, tight) : rows, image),
       "The example after the layer");
   }
 
@@ -243,9 +253,10 @@
   drag("handle-stride", (f) => ({
     stride: Number((Math.round(20 * clamp(state.size / (2 * Math.max(f, 1e-6)), 1, 16)) / 20).toFixed(2)),
   }));
-  drag("handle-smoothness", (f) => ({
-    smoothness: Math.round(4 * clamp(f - state.size / (2 * clamp(state.stride, 1, state.size)), 0, 8)) / 4,
-  }));
+  drag("handle-smoothness", (f) => {
+    const beyond = f - state.size / (2 * clamp(state.stride, 1, state.size));
+    return { smoothness: Math.round(4 * clamp(isTight() ? -beyond : beyond, 0, 8)) / 4 };
+  });
 
   document.querySelector(".bench").hidden = false;
   document.querySelector(".controls").addEventListener("submit", (event) => event.preventDefault());
