@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from benchmarks import contenders, harness
 from benchmarks.layer import SHAPES
-from benchmarks.network import audio_network, resnet18, training_step
+from benchmarks.network import NETWORKS, inputs, network, training_step
 from diffstride import DiffStride2d
 from diffstride.lab.sweeps.step_cost import peak_bytes
 
@@ -69,12 +69,9 @@ def peak_of_a_step(model: nn.Module, x: Tensor) -> int:
 
 
 def networks(options: Any) -> list[dict[str, Any]]:
-    cases = {
-        "resnet18": (resnet18(True), torch.randn(8 if options.quick else 32, 3, 32, 32)),
-        "audio": (audio_network(True), torch.randn(4 if options.quick else 16, 1, 64, 100)),
-    }
     rows = []
-    for name, (model, x) in cases.items():
+    for name in NETWORKS:
+        model, x = network(name), inputs(name, options.quick)
         ours, free = (peak_of_a_step(m, x) for m in (model, with_free_resizes(model)))
         shape = "×".join(map(str, x.shape))
         rows.append(

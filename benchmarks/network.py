@@ -1,85 +1,45 @@
-"""Whole training steps: ResNet-18 and an audio network, strided and with learnable strides.
+"""Whole training steps: ResNet-18 and the audio network, strided and with learnable strides.
 
     python -m benchmarks.network [--quick]
 
-At R = 4 the maps are larger, so there is more to convolve. What the layer itself adds is the time
-relative to the strided network, divided by the same ratio of convolution multiply-accumulates:
-at most 1 means that learning strides costs nothing beyond the larger maps.
+As in the paper, R = 4, maps are larger than those of the strided network, so there is more to
+convolve; with tight windows they are as large. What the layers themselves add is the time relative
+to the strided network, divided by the same ratio of convolution multiply-accumulates.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import harness
-from diffstride import DiffStride2d
+from diffstride import cost, models
+from diffstride.layers.resizer import Resizer
+
+SIDES: dict[str, dict[str, Any]] = {
+    "strided": {"downsampling": "strided"},
+    "paper, R = 4": {"smoothness": 4.0},
+    "tight, R = 1, after": {"smoothness": 1.0, "convention": "tight"},
+    "tight, R = 1, before": {"smoothness": 1.0, "convention": "tight", "placement": "before"},
+}
+NETWORKS = {"resnet18": "resnet18", "audio": "audio_cnn"}
 
 
-class Block(nn.Module):
-    """A residual block whose branches share one downsampling, None for a fixed stride."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, learnable: bool) -> None:
-        super().__init__()
-        self.downsample = DiffStride2d(float(stride)) if learnable and stride > 1 else None
-        fixed = 1 if self.downsample else stride
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=fixed, padding=1, bias=False)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
-        self.shortcut = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, fixed)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, shortcut = self.conv1(x), x
-        if self.downsample is not None:
-            # The 1×1 convolution of the shortcut comes after: the same numbers for less.
-            y, shortcut = self.downsample(y), self.downsample(x)
-        y = self.norm2(self.conv2(F.relu(self.norm1(y))))
-        return F.relu(y + self.shortcut(shortcut))
+def network(name: str, side: str = "paper, R = 4") -> nn.Module:
+    return models.create(NETWORKS[name], num_classes=10, **SIDES[side])
 
 
-def resnet18(learnable: bool) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64)]
-    channels = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [Block(channels, outputs, stride, learnable), Block(outputs, outputs, 1, False)]
-        channels = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+def inputs(name: str, quick: bool) -> Tensor:
+    if name == "audio":
+        return torch.randn(4 if quick else 16, 1, 64, 100)
+    return torch.randn(8 if quick else 32, 3, 32, 32)
 
 
-def audio_network(learnable: bool) -> nn.Sequential:
-    """Convolutions along time, then along frequency; the downsampling closes a block."""
-    layers: list[nn.Module] = []
-    channels = 1
-    for outputs, stride in ((64, 2), (128, 2), (256, 1), (256, 2), (512, 1), (512, 2)):
-        fixed = 1 if learnable else stride
-        layers += [
-            nn.Conv2d(channels, outputs, (3, 1), padding=(1, 0)),
-            nn.ReLU(),
-            nn.BatchNorm2d(outputs),
-            nn.Conv2d(outputs, outputs, (1, 3), stride=fixed, padding=(0, 1)),
-        ]
-        if learnable and stride > 1:
-            layers.append(DiffStride2d(float(stride)))
-        layers += [nn.ReLU(), nn.BatchNorm2d(outputs)]
-        channels = outputs
-    return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-
-
-def convolution_macs(model: nn.Module, x: Tensor) -> int:
-    """Multiply-accumulates of all convolutions for one example."""
-    total = 0
-
-    def count(layer: nn.Module, _: object, y: Tensor) -> None:
-        nonlocal total
-        total += layer.weight.numel() * y[0, 0].numel()
-
-    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, nn.Conv2d)]
-    with torch.no_grad():
-        model(x[:2])
-    for hook in hooks:
-        hook.remove()
-    return total
+def convolution_macs(model: nn.Module, size: tuple[int, ...]) -> int:
+    """Multiply-accumulates for one example, without those of the resampling."""
+    return sum(use.macs for use in cost(model, size).layers if not isinstance(use.layer, Resizer))
 
 
 def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
@@ -96,32 +56,29 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
 
 def main() -> None:
     options = harness.arguments(__doc__)
-    rounds = min(options.rounds, 7)
-    cases = {
-        "resnet18": (resnet18, torch.randn(8 if options.quick else 32, 3, 32, 32)),
-        "audio": (audio_network, torch.randn(4 if options.quick else 16, 1, 64, 100)),
-    }
     rows = []
-    for name, (make, x) in cases.items():
-        models = {"strided": make(False), "diffstride": make(True)}
-        macs = {side: convolution_macs(model, x) for side, model in models.items()}
+    for name in NETWORKS:
+        x = inputs(name, options.quick)
+        made = {side: network(name, side) for side in SIDES}
+        macs = {side: convolution_macs(model, tuple(x.shape[1:])) for side, model in made.items()}
         times = harness.interleaved(
-            {side: training_step(model, x) for side, model in models.items()}, rounds
+            {side: training_step(model, x) for side, model in made.items()}, min(options.rounds, 7)
         )
-        ratio = times["diffstride"] / times["strided"]
-        work = macs["diffstride"] / macs["strided"]
-        rows.append(
-            {
-                "network": name,
-                "input": "×".join(map(str, x.shape)),
-                "strided ms": 1e3 * times["strided"],
-                "diffstride ms": 1e3 * times["diffstride"],
-                "time ratio": ratio,
-                "MACs ratio": work,
-                "time / MACs": ratio / work,
-            }
-        )
-    harness.report("network", rows, options, "float32, S = 2, R = 4; one training step with SGD")
+        for side in list(SIDES)[1:]:
+            ratio, work = times[side] / times["strided"], macs[side] / macs["strided"]
+            rows.append(
+                {
+                    "network": name,
+                    "input": "×".join(map(str, x.shape)),
+                    "strides": side,
+                    "strided ms": 1e3 * times["strided"],
+                    "ms": 1e3 * times[side],
+                    "time ratio": ratio,
+                    "MACs ratio": work,
+                    "time / MACs": ratio / work,
+                }
+            )
+    harness.report("network", rows, options, "float32, S = 2; one training step with SGD")
 
 
 if __name__ == "__main__":
