@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from diffstride.core import bases
-from diffstride.core.operator import no_autocast
-from diffstride.core.plan import AxisPlan
+from diffstride.core.resample import no_autocast
+from diffstride.core.rule import AxisPlan
 from diffstride.core.tracing import is_followed, shape_of
 
 # Planes: real numbers, or the real and the imaginary parts of complex ones.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from diffstride.core.sizes import PAPER, RAMP, kept_length, lowest_stride
+from diffstride.core.windows import PAPER, kept_length, lowest_stride, ramp
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ def window(size: int, stride: float, smoothness: float, offset: float, length: i
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
     stride = min(max(stride, lowest_stride(size, smoothness, offset)), float(size))
     cutoff = size / (2 * stride) + offset
-    weights: Array = RAMP.weight(PAPER.height(frequency, cutoff, smoothness, RAMP, np), np)
+    weights: Array = ramp(PAPER.height(frequency, cutoff, smoothness, np), np)
     return weights
 
 
