@@ -46,7 +46,7 @@ def draw_operator():
     (m,) = functional.output_size(n, stride, smoothness=smoothness)
     analysis, synthesis = (a.numpy() for a in bases.FOURIER.matrices(n, m))
     window = functional.window(n, stride, smoothness=smoothness)
-    window = bases.per_function(window, m).numpy()
+    window = bases.FOURIER.per_function(window, m).numpy()
     product = synthesis @ np.diag(window) @ analysis
     figure, axes = plt.subplots(1, 5, figsize=(11, 2.3), width_ratios=[n, m, m, n, n])
     parts = [

@@ -46,7 +46,7 @@ def _read(tensor: Tensor, name: str) -> float | list[float]:
 
 
 def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
-    """One number for each of ``axes`` axes; a single number stands for all of them.
+    """Return one number for each of ``axes`` axes; a single number stands for all of them.
 
     >>> per_axis(2, 3, "stride")
     (2.0, 2.0, 2.0)
@@ -101,21 +101,19 @@ def check_sizes(size: Sequence[int]) -> None:
 
 
 def spatial_size(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
-    """A size without batch and channels, as a tuple of ``axes`` integers.
+    """Return a size without batch and channels, as a tuple of ``axes`` integers.
 
     >>> spatial_size((32, 24), 2)
     (32, 24)
     """
     spatial = (size,) if isinstance(size, int) else tuple(size)
     if len(spatial) != axes:
-        raise ValueError(
-            f"size must have {axes} spatial axes, without batch and channels, got {spatial}"
-        )
+        raise ValueError(f"size must have {axes} spatial axes and no others, got {spatial}")
     return spatial
 
 
 def one_given(stride: Numbers | None, output_size: Numbers | None) -> tuple[str, Numbers]:
-    """The one of the two ways to say a size that is used, with its name; else a ValueError."""
+    """Return the name and value of what says the size, or raise a ValueError unless one does."""
     both = {"stride": stride, "output_size": output_size}
     given = [(name, value) for name, value in both.items() if value is not None]
     if len(given) == 1:
@@ -126,7 +124,7 @@ def one_given(stride: Numbers | None, output_size: Numbers | None) -> tuple[str,
 
 
 def whole_numbers(wanted: Numbers, axes: int) -> tuple[int, ...]:
-    """An output size as one integer per axis.
+    """Return an output size as one integer per axis.
 
     >>> whole_numbers(3, 2)
     (3, 3)

@@ -17,7 +17,7 @@ stride is large. What the matrices make is larger than the input: the backward p
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,30 +25,14 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from diffstride.core import arguments, circular
-from diffstride.core.resample import (
-    chain,
-    folded,
-    is_channels_last,
-    matrices_of,
-    no_autocast,
-    resample,
-)
+from diffstride.core.circular import Options
+from diffstride.core.resample import chain, factors, folded, is_channels_last, no_autocast, resample
 from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, cheapest, work_of_orders
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
 CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-
-
-class _Options(NamedTuple):
-    """What a convolution does beside its kernel."""
-
-    pads: list[tuple[int, int]]
-    """How many samples are added before and after each axis."""
-    dilation: tuple[int, ...]
-    groups: int
-    padding_mode: str
 
 
 def diff_stride_conv(
@@ -111,7 +95,7 @@ def convolve(
     shape, kernel = shape_of(x), shape_of(weight)[2:]
     dilation = _whole(dilation, axes, "dilation")
     pads = _pads(padding, kernel, dilation)
-    options = _Options(pads, dilation, groups, padding_mode)
+    options = Options(pads, dilation, groups, padding_mode)
     size, kept = tuple(p.size for p in plans), [p.kept for p in plans]
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
@@ -125,17 +109,15 @@ def convolve(
         if not wraps:
             raise ValueError(
                 f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
-                f"size, and a basis that wraps round, as 'fourier' does; got {padding_mode!r} and "
-                f"{shape[2:]} to {size}"
+                f"size, in a basis like 'fourier'; got {padding_mode!r} and {shape[2:]} to {size}"
             )
         if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
             raise ValueError(
                 f"order='spectral' is for axes of at most {LONGEST_MATRIX_AXIS_OF_SEVERAL} "
                 f"samples, got {size}: leave order='auto'"
             )
-        starts = [before for before, _ in pads]
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
-        y = circular.convolve(x.to(work), weight.to(work), plans, starts, dilation, groups)
+        y = circular.convolve(x.to(work), weight.to(work), plans, options)
         if bias is not None:
             gain = math.prod(p.gain for p in plans)
             y = y + (bias.to(work) * gain).reshape(-1, *[1] * axes)
@@ -193,7 +175,7 @@ def _pads(
     return [(t // 2, t - t // 2) for t in total]
 
 
-def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: _Options) -> Tensor:
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
     pads, dilation, groups, mode = options
     inner = [before for before, _ in pads]
     is_plain = mode == "zeros" and all(before == after for before, after in pads)
@@ -206,13 +188,13 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: _Options)
     return y
 
 
-def _by_taps(x: Tensor, weight: Tensor, plans: Sequence[AxisPlan], options: _Options) -> Tensor:
+def _by_taps(x: Tensor, weight: Tensor, plans: Sequence[AxisPlan], options: Options) -> Tensor:
     """Convolve the last axes of ``x`` (batch, channels, *size) after carrying out their plans."""
     pads, dilation, groups, mode = options
     work = torch.float64 if x.dtype == torch.float64 else torch.float32
     like = torch.empty(0, dtype=work, device=x.device)
     with no_autocast(x.device):
-        downsampling = folded(*matrices_of(plans, like))
+        downsampling = folded(*factors(plans, like))
         sizes = shape_of(x)[2:], shape_of(weight)[2:]
         axes = zip(downsampling, *sizes, dilation, pads, strict=True)
         matrices = [spread(*axis, mode) for axis in axes]

@@ -43,7 +43,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
         else:
             short[dim] = axis
     if short:
-        work = by_matrices(work, tuple(short), *matrices_of(list(short.values()), work))
+        work = by_matrices(work, tuple(short), *factors(list(short.values()), work))
     # contiguous: an FFT along an inner axis leaves its result in an order of its own.
     work = work.contiguous()
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
@@ -54,9 +54,7 @@ def is_channels_last(x: Tensor, axes: int) -> bool:
     return x.ndim == axes + 2 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
 
 
-def matrices_of(
-    plans: Sequence[AxisPlan], like: Tensor
-) -> tuple[tuple[Matrices, ...], list[Tensor]]:
+def factors(plans: Sequence[AxisPlan], like: Tensor) -> tuple[tuple[Matrices, ...], list[Tensor]]:
     """Return E and D of each axis, and the weights of its functions, in the dtype of ``like``."""
     bases = (Matrices(*cached(p.basis.matrices, p.size, p.kept, like)) for p in plans)
     return tuple(bases), [p.per_function.to(like.dtype) for p in plans]

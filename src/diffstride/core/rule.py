@@ -187,17 +187,15 @@ def plan(
     # With a fixed size nothing of the plan depends on the stride's value, and a compiler that can't
     # read it needn't.
     unread = output_size is not None and torch.compiler.is_compiling()
-    if numbers is None and not unread:
-        numbers = arguments.per_axis(stride, axes, "stride")
-    if numbers is not None:
-        arguments.check_strides(numbers)
-    if isinstance(output_size, tuple) and unread:
-        band = length = output_size
-    elif output_size is not None:
-        band = length = fixed_size(size, output_size)
-    else:
-        assert numbers is not None
+    if numbers is None:
+        numbers = () if unread else arguments.per_axis(stride, axes, "stride")
+    arguments.check_strides(numbers)
+    if output_size is None:
         band, length = rule.band(size, numbers), rule.size_after(size, numbers)
+    elif isinstance(output_size, tuple) and unread:
+        band = length = output_size
+    else:
+        band = length = fixed_size(size, output_size)
     if isinstance(stride, Tensor):
         strides = list(stride.to(device).expand(axes).unbind())
     else:  # not torch.tensor, of which torch.jit.trace warns

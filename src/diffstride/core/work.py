@@ -42,15 +42,14 @@ def resampling_macs(
     Sizes may be whole, or numbers that know how they change with strides. An FFT counts as N·log₂N;
     without a rule, all axes are done by matrices.
     """
-    whole_size, whole_kept = [int(n) for n in size], [int(m) for m in kept]
     current, total = list(size), 0
-    for i in cheapest_order(whole_size, whole_kept):
+    for i in cheapest_order([int(n) for n in size], [int(m) for m in kept]):
         if axes is not None and not axes[i]:
             continue
         before = math.prod(current)
         current[i] = kept[i]
-        if rule and by_fft(BASES[rule.basis], whole_size[i], rule.path, len(size)):
-            total += fft_macs(whole_size[i], whole_kept[i], before, math.prod(current))
+        if rule and by_fft(BASES[rule.basis], int(size[i]), rule.path, len(size)):
+            total += fft_macs(int(size[i]), int(kept[i]), before, math.prod(current))
         else:
             total += before * kept[i]
     return total
