@@ -2,7 +2,7 @@
 
 With circular padding a convolution multiplies each frequency of its input by that of its kernel.
 Those that the downsampling drops need no computing, so what is left is one small complex matrix
-product a frequency, from input channels to output channels:
+product for each frequency, from input channels to output channels:
 
     x → E → X(f) → Y(f) = W(f) · X(f), W(f) with the window folded in → D → y
 

@@ -109,7 +109,8 @@ def convolve(
         if not wraps:
             raise ValueError(
                 f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
-                f"size, in a basis like 'fourier'; got {padding_mode!r} and {shape[2:]} to {size}"
+                f"size, and a basis that wraps round, as 'fourier' does; got {padding_mode!r} and "
+                f"{shape[2:]} to {size}"
             )
         if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
             raise ValueError(
