@@ -171,7 +171,7 @@ class _Cache:
                 self._entries.move_to_end(key)
                 return self._entries[key]
         # Whatever mode the caller is in (inference, torch.func, a default device), the next one may
-        # be in another: modes belong to a thread, so a thread of its own has none.
+        # be in another: modes belong to a thread, and a new thread has none.
         with ThreadPoolExecutor(1) as thread:
             pair = thread.submit(_on_device, *key).result()
         with self._lock:

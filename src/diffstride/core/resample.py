@@ -44,7 +44,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
             short[dim] = axis
     if short:
         work = by_matrices(work, tuple(short), *factors(list(short.values()), work))
-    # contiguous: an FFT along an inner axis leaves its result in an order of its own.
+    # contiguous: an FFT along an inner axis leaves its result in another order.
     work = work.contiguous()
     return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
 
