@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from diffstride import functional
-from diffstride.core import bases, sizes
+from diffstride.core import bases, rule, windows
 
 # The same input gives the same file, so that a figure changes only when what it shows does.
 plt.rcParams.update(
@@ -46,7 +46,7 @@ def draw_operator():
     (m,) = functional.output_size(n, stride, smoothness=smoothness)
     analysis, synthesis = (a.numpy() for a in bases.FOURIER.matrices(n, m))
     window = functional.window(n, stride, smoothness=smoothness)
-    window = bases.per_function(window, m).numpy()
+    window = bases.FOURIER.per_function(window, m).numpy()
     product = synthesis @ np.diag(window) @ analysis
     figure, axes = plt.subplots(1, 5, figsize=(11, 2.3), width_ratios=[n, m, m, n, n])
     parts = [
@@ -60,7 +60,7 @@ def draw_operator():
         ax.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
         ax.set(title=title, xticks=[], yticks=[])
     x = signal(n)
-    y = product @ x * sizes.scale(n, m, "forward")
+    y = product @ x * rule.NORMS["forward"](n, m)
     axes[4].plot(np.arange(n) / n, x, color=GREY, label=f"x, {n} samples")
     axes[4].plot(np.arange(m) / m, y, "o-", ms=3, color=BLUE, label=f"A x, {m} samples")
     axes[4].set(title="a signal", xticks=[], yticks=[])
@@ -145,7 +145,7 @@ def draw_sizes():
     strides = np.linspace(1, 12, 2000)
     figure, ax = plt.subplots(figsize=(6.5, 3.2))
     for smoothness, colour in ((0.0, GREY), (1.0, GREEN), (4.0, BLUE)):
-        kept = [sizes.kept_length(n, s, smoothness) for s in strides]
+        kept = [windows.kept_length(n, s, smoothness) for s in strides]
         ax.plot(strides, kept, color=colour, label=f"R = {smoothness:g}")
     ax.plot(strides, n / strides, color=ORANGE, ls=":", label="N/S")
     ax.set(xlabel="stride S", ylabel="kept length M", ylim=(0, n + 1))
@@ -166,7 +166,7 @@ def draw_range():
     left.set_title("Something is left in the ramp at stride 1", fontsize=10)
     strides = np.geomspace(1, 100, 400)
     for n, colour in ((16, BLUE), (32, ORANGE), (64, GREEN)):
-        lowest = sizes.lowest_stride(n, 4.0, 0.0)
+        lowest = windows.lowest_stride(n, 4.0, 0.0)
         right.plot(strides, np.clip(strides, lowest, n), color=colour, label=f"N = {n}")
     right.set(xscale="log", yscale="log", xlabel="the parameter S", ylabel="S in the window")
     right.legend(frameon=False)

@@ -11,9 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from diffstride.core import bases, sizes
-from diffstride.core.plan import held_in
-from diffstride.core.windows import ramp
+from diffstride.core import bases, windows
+from diffstride.core.rule import held_in
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ def diff_stride(
     precision = torch.float32 if quirks.float32_window else torch.float64
     cutoffs, kept = [], []
     for n, s, offset in zip(size, strides.unbind(), (0.0, 1.0), strict=True):
-        kept.append(sizes.kept_length(n, s.item(), smoothness) if crop else n)
+        kept.append(windows.kept_length(n, s.item(), smoothness) if crop else n)
         if not quirks.stride_floor:
-            s = held_in(s, sizes.lowest_stride(n, smoothness, offset), n)
+            s = held_in(s, windows.lowest_stride(n, smoothness, offset), n)
         elif not quirks.two_samples:
             s = _straight_through(s, s.detach().clamp(max=n))
         s = s.to(precision)
@@ -84,8 +83,8 @@ def diff_stride(
 
 
 def _our_ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
-    height = sizes.PAPER.height(position, cutoff, smoothness, sizes.RAMP, torch)
-    return cast(Tensor, ramp(height, torch))
+    height = windows.PAPER.height(position, cutoff, smoothness, torch)
+    return cast(Tensor, windows.ramp(height, torch))
 
 
 def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
@@ -98,7 +97,7 @@ def _ramp(position: Tensor, cutoff: Tensor, smoothness: float) -> Tensor:
 def spectral_pool(x: Tensor, strides: tuple[float, float], *, quirks: Quirks = RELEASED) -> Tensor:
     """The released fixed pooling: no window, the same rows, sizes rounded in its own way."""
     size = x.shape[-2:]
-    kept = [sizes.kept_length(n, s, 0.0) for n, s in zip(size, strides, strict=True)]
+    kept = [windows.kept_length(n, s, 0.0) for n, s in zip(size, strides, strict=True)]
     if quirks.even_sizes:
         least = 2 if quirks.two_samples else 1
         kept = [

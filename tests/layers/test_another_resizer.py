@@ -10,8 +10,7 @@ from torch import nn
 
 from diffstride import DiffStride2d, cost, freeze, soft_macs, stride_table
 from diffstride.core.bases import FOURIER
-from diffstride.core.plan import AxisPlan
-from diffstride.core.rule import Rule
+from diffstride.core.rule import AxisPlan, Rule
 from diffstride.layers.resizer import Resizer, learned_strides
 
 

@@ -150,7 +150,9 @@ def test_convolutions_read_what_is_downsampled_already(convolution, stride, size
     assert isinstance(read, Frozen)
     assert read.size == size
     assert isinstance(frozen[0], type(convolution))  # whose weight may be asked for
-    assert cost(frozen, x.shape[1:]).macs < cost(model, x.shape[1:]).macs
+    # A convolution that was converted runs in the cheaper order before it is frozen.
+    macs = cost(frozen, x.shape[1:]).macs, cost(model, x.shape[1:]).macs
+    assert macs[0] < macs[1] if form == "apart" else macs[0] == macs[1]
     assert torch.equal(model(x), expected)
 
 

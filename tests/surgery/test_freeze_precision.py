@@ -9,8 +9,8 @@ from torch import nn
 
 from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, convert, freeze, models
 from diffstride.core.bases import FOURIER
-from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
+from diffstride.core.rule import AxisPlan
 from diffstride.layers.resizer import Resizer, dense
 from diffstride.surgery import constants
 from tests.surgery.test_convert import TwoBranches

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from diffstride.core.tracing import is_traced, shape_of, unfollowed
+from diffstride.core.tracing import is_traced, unfollowed
 
 Numbers: TypeAlias = float | Sequence[float] | Tensor
 
@@ -40,14 +40,13 @@ def _read(tensor: Tensor, name: str) -> float | list[float]:
         return [v.item() for v in tensor.unbind()] if tensor.ndim == 1 else tensor.item()
     except RuntimeError as error:
         raise TypeError(
-            f"{name} must have values that can be read, because the output size depends on them; "
-            f"got a tensor without any (on the meta device, or mapped by vmap): pass plain "
-            f"numbers, or map over the input alone"
+            f"{name} must have values that can be read, for the output size depends on them, got a "
+            f"tensor on the meta device or mapped by vmap: pass numbers, or map the input alone"
         ) from error
 
 
 def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
-    """One number for each of ``axes`` axes; a single number stands for all of them.
+    """Return one number for each of ``axes`` axes; a single number stands for all of them.
 
     >>> per_axis(2, 3, "stride")
     (2.0, 2.0, 2.0)
@@ -61,14 +60,6 @@ def per_axis(value: Numbers, axes: int, name: str) -> tuple[float, ...]:
             f"got {len(numbers)}: {numbers}"
         )
     return numbers
-
-
-def count(value: Numbers, name: str) -> int | None:
-    """How many numbers are given; None for a single one that stands for all axes."""
-    if isinstance(value, Tensor) and value.ndim <= 1:  # without reading it
-        return shape_of(value)[0] if value.ndim else None
-    numbers = to_numbers(value, name)
-    return None if isinstance(numbers, float) else len(numbers)
 
 
 def check_strides(strides: Sequence[float], name: str = "stride") -> None:
@@ -110,33 +101,30 @@ def check_sizes(size: Sequence[int]) -> None:
 
 
 def spatial_size(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
-    """A size without batch and channels, as a tuple of ``axes`` integers.
+    """Return a size without batch and channels, as a tuple of ``axes`` integers.
 
     >>> spatial_size((32, 24), 2)
     (32, 24)
     """
     spatial = (size,) if isinstance(size, int) else tuple(size)
     if len(spatial) != axes:
-        raise ValueError(
-            f"size must have {axes} spatial axes, without batch and channels, got {spatial}"
-        )
+        raise ValueError(f"size must have {axes} spatial axes and no others, got {spatial}")
     return spatial
 
 
 def one_given(stride: Numbers | None, output_size: Numbers | None) -> tuple[str, Numbers]:
-    """The one of the two ways to say a size that is used, with its name; else a ValueError."""
-    if stride is not None and output_size is None:
-        return "stride", stride
-    if output_size is not None and stride is None:
-        return "output_size", output_size
+    """Return the name and value of what says the size, or raise a ValueError unless one does."""
+    both = {"stride": stride, "output_size": output_size}
+    given = [(name, value) for name, value in both.items() if value is not None]
+    if len(given) == 1:
+        return given[0]
     raise ValueError(
-        f"exactly one of stride and output_size must be given, "
-        f"got stride={stride} and output_size={output_size}"
+        f"exactly one of stride and output_size must be given, got {stride=} and {output_size=}"
     )
 
 
 def whole_numbers(wanted: Numbers, axes: int) -> tuple[int, ...]:
-    """An output size as one integer per axis.
+    """Return an output size as one integer per axis.
 
     >>> whole_numbers(3, 2)
     (3, 3)

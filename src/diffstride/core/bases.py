@@ -30,27 +30,21 @@ class Basis(Protocol):
     @property
     def transform(self) -> Callable[[Tensor, int, int, Tensor], Tensor] | None:
         """How to filter and resample without matrices, if it is known: x, dim, M, weights."""
-        ...
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
         """Return E (M×N) and D (M×M) in float64."""
-        ...
 
     def frequencies(self, kept: int) -> Tensor:
         """Return the different frequencies of the M lowest functions, in float64."""
-        ...
 
     def highest(self, size: int) -> float:
         """Return the highest frequency that N samples can have."""
-        ...
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
         """Return one value for each function, from one for each different frequency."""
-        ...
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         """Return which frequencies are among those of the M lowest functions."""
-        ...
 
 
 class Fourier:
@@ -72,38 +66,44 @@ class Fourier:
     transform = staticmethod(fft.apply)
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
-        f = per_function(self.frequencies(kept), kept)
-        # How many bins of the M-point spectrum each function stands for: 1 for 0 and M/2.
-        bins = 2.0 - ((f == 0) | (2 * f == kept)).to(torch.float64)
-        return waves(size, kept), waves(kept, kept).mT * (bins / kept)
+        f = self.per_function(self.frequencies(kept), kept)
+        return waves(size, kept), waves(kept, kept).mT * shares(f, kept)
 
     def frequencies(self, kept: int) -> Tensor:
-        # Whole numbers, but not integers: compilers stumble over arithmetic with those.
-        return torch.arange(kept // 2 + 1, dtype=torch.float64, device="cpu")
+        return count(kept // 2 + 1)
 
     def highest(self, size: int) -> float:
         return size // 2
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        return per_function(values, kept)
+        return torch.stack([values, values], -1).flatten()[1 : kept + 1]
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         return 2 * frequencies <= kept
 
 
-def per_function(values: Tensor, kept: int) -> Tensor:
-    """Return a value for each cosine and sine, from one for each frequency."""
-    return torch.stack([values, values], -1).flatten()[1 : kept + 1]
+def count(numbers: int) -> Tensor:
+    """Return 0, 1, … in float64: compilers stumble over arithmetic with integers."""
+    return torch.arange(numbers, dtype=torch.float64, device="cpu")
 
 
-def waves(grid: int, kept: int) -> Tensor:
-    """Return the M lowest real Fourier functions, one in each row, on a grid, in float64.
+def angles(frequencies: Tensor, points: Tensor, grid: int) -> Tensor:
+    """Return 2π f n / grid for frequencies f and points n.
 
     The phase is reduced while it is a whole number, so that large grids are as exact as small ones.
     """
-    points = torch.arange(grid, dtype=torch.float64, device="cpu")
-    frequencies = per_function(FOURIER.frequencies(kept), kept)
-    angle = torch.outer(frequencies, points).remainder(grid) * (2 * math.pi / grid)
+    return torch.outer(frequencies, points).remainder(grid) * (2 * math.pi / grid)
+
+
+def shares(frequencies: Tensor, kept: int) -> Tensor:
+    """Return 1/M for 0 and for the lone cosine of M/2, 2/M for those that stand for −f as well."""
+    alone = (frequencies == 0) | (2 * frequencies.abs() == kept)
+    return (2 - alone.double()) / kept
+
+
+def waves(grid: int, kept: int) -> Tensor:
+    """Return the M lowest real Fourier functions, one in each row, on a grid, in float64."""
+    angle = angles(FOURIER.per_function(FOURIER.frequencies(kept), kept), count(grid), grid)
     values = angle.cos()
     values[2::2] = angle[2::2].sin()
     return values
@@ -171,7 +171,7 @@ class _Cache:
                 self._entries.move_to_end(key)
                 return self._entries[key]
         # Whatever mode the caller is in (inference, torch.func, a default device), the next one may
-        # be in another: modes belong to a thread, so a thread of its own has none.
+        # be in another: modes belong to a thread, and a new thread has none.
         with ThreadPoolExecutor(1) as thread:
             pair = thread.submit(_on_device, *key).result()
         with self._lock:

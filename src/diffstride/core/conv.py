@@ -2,9 +2,17 @@
 
 Downsampling an axis is linear and does not touch the others. So it commutes with a convolution
 that does not extend along it, a 1×1 convolution or a 1×3 along its height, and is done before:
-what follows is smaller. It also commutes with the taps of a kernel, each for itself (taps.py).
-And with circular padding a convolution is a product on the spectrum, of which only the frequencies
-that are kept need computing (circular.py).
+what follows is smaller. With circular padding a convolution is a product on the spectrum, of which
+only the frequencies that are kept need computing (circular.py). And it commutes with the taps of a
+kernel: a convolution adds up shifted copies of its input, one for each tap, and each copy may be
+downsampled before, by B_j = A · T_j, where T_j shifts (and pads) for tap j, and A downsamples:
+
+    y = A · conv(w, x) = Σ_j w_j · (A T_j) x
+
+All B_j of an axis, one below the other, are one matrix of kM rows. What it makes of the input is
+read by the same kernel, whose taps now lie M samples apart, and only at the M samples of the
+output. That is exact for any padding, and less work wherever few channels become many, or the
+stride is large. What the matrices make is larger than the input: the backward pass makes it again.
 """
 
 import math
@@ -14,20 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from diffstride.core import arguments, circular, taps
-from diffstride.core.plan import AxisPlan, plan
-from diffstride.core.resample import is_channels_last, resample
-from diffstride.core.rule import Rule
-from diffstride.core.tracing import shape_of
-from diffstride.core.work import (
-    LONGEST_MATRIX_AXIS_OF_SEVERAL,
-    cheapest,
-    resampling_macs,
-    work_of_orders,
-)
+from diffstride.core import arguments, circular
+from diffstride.core.circular import Options
+from diffstride.core.resample import chain, factors, folded, is_channels_last, no_autocast, resample
+from diffstride.core.rule import AxisPlan, Rule, plan
+from diffstride.core.tracing import is_followed, shape_of
+from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, cheapest, work_of_orders
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
+CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def diff_stride_conv(
@@ -64,21 +69,9 @@ def diff_stride_conv(
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
     checked = Rule(**rule)
-    size = convolved_size(
-        shape_of(x)[-axes:], shape_of(weight)[2:], padding=padding, dilation=dilation
-    )
-    return convolve(
-        x,
-        weight,
-        bias,
-        plan(checked, size, stride, x.device),
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        padding_mode=padding_mode,
-        rule=checked,
-        order=order,
-    )
+    size = convolved_size(shape_of(x)[-axes:], shape_of(weight)[2:], padding, dilation)
+    plans = plan(checked, size, stride, x.device)
+    return convolve(x, weight, bias, plans, padding, dilation, groups, padding_mode, checked, order)
 
 
 def convolve(
@@ -86,7 +79,6 @@ def convolve(
     weight: Tensor,
     bias: Tensor | None,
     plans: list[AxisPlan],
-    *,
     padding: int | Sequence[int] | str,
     dilation: int | Sequence[int],
     groups: int,
@@ -101,13 +93,16 @@ def convolve(
     if unbatched:
         x = x[None]
     shape, kernel = shape_of(x), shape_of(weight)[2:]
-    spread = _whole(dilation, axes, "dilation")
-    pads = _pads(padding, kernel, spread)
-    size = tuple(p.size for p in plans)
+    dilation = _whole(dilation, axes, "dilation")
+    pads = _pads(padding, kernel, dilation)
+    options = Options(pads, dilation, groups, padding_mode)
+    size, kept = tuple(p.size for p in plans), [p.kept for p in plans]
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
     if order == "auto":
-        order = _cheapest(shape, shape_of(weight), plans, rule, pointwise, wraps)
+        sizes = shape[2:], size, kept
+        batch = shape[0] if wraps else None
+        order = cheapest(work_of_orders(shape_of(weight), shape[1], *sizes, rule, pointwise, batch))
     if order == "spectral" and wraps and 0 in shape:
         order = "after"  # an empty batch has no spectrum, and any order will do
     if order == "spectral":
@@ -120,30 +115,29 @@ def convolve(
         if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
             raise ValueError(
                 f"order='spectral' is for axes of at most {LONGEST_MATRIX_AXIS_OF_SEVERAL} "
-                f"samples, got {tuple(size)}: leave order='auto'"
+                f"samples, got {size}: leave order='auto'"
             )
-        starts = [before for before, _ in pads]
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
-        y = circular.convolve(x.to(work), weight.to(work), plans, starts, spread, groups)
+        y = circular.convolve(x.to(work), weight.to(work), plans, options)
         if bias is not None:
             gain = math.prod(p.gain for p in plans)
             y = y + (bias.to(work) * gain).reshape(-1, *[1] * axes)
         y = y.to(x.dtype)
     elif order == "taps":
-        channels_last = is_channels_last(x, axes)
-        y = taps.convolve(x.contiguous(), weight, plans, pads, spread, groups, padding_mode)
+        y = _by_taps(x.contiguous(), weight, plans, options)
         if bias is not None:
             y = y + (bias * math.prod(p.gain for p in plans)).reshape(-1, *[1] * axes)
-        y = y.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else y
+        if is_channels_last(x, axes):
+            y = y.movedim(1, -1).contiguous().movedim(-1, 1)
     else:
-        may_come_first = pointwise if order == "before" else [False] * axes
-        early = [p if first else None for p, first in zip(plans, may_come_first, strict=True)]
-        late = [None if e else p for p, e in zip(plans, early, strict=True)]
+        comes_first = pointwise if order == "before" else [False] * axes
+        early = [p if first else None for p, first in zip(plans, comes_first, strict=True)]
+        late = [None if first else p for p, first in zip(plans, comes_first, strict=True)]
         if any(early):
             x = resample(x, early, path=rule.path)
             if bias is not None:  # downsampled after, a constant would have grown
                 bias = bias * math.prod(p.gain for p in early if p)
-        y = _convolve(x, weight, bias, pads, spread, groups, padding_mode)
+        y = _convolve(x, weight, bias, options)
         if any(late):
             y = resample(y, late, path=rule.path)
     return y[0] if unbatched else y
@@ -152,18 +146,16 @@ def convolve(
 def convolved_size(
     size: Sequence[int],
     kernel: Sequence[int],
-    *,
     padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1,
 ) -> tuple[int, ...]:
-    """The spatial size after a convolution without a stride.
+    """Return the spatial size after a convolution without a stride.
 
     >>> convolved_size((32, 32), (3, 5), padding=1)
     (32, 30)
     """
-    spread = _whole(dilation, len(kernel), "dilation")
-    pads = _pads(padding, kernel, spread)
-    axes = zip(size, pads, kernel, spread, strict=True)
+    dilation = _whole(dilation, len(kernel), "dilation")
+    axes = zip(size, _pads(padding, kernel, dilation), kernel, dilation, strict=True)
     return tuple(n + (sum(pad) - d * (k - 1)) for n, pad, k, d in axes)
 
 
@@ -174,58 +166,77 @@ def _whole(value: int | Sequence[int], axes: int, name: str) -> tuple[int, ...]:
 def _pads(
     padding: int | Sequence[int] | str, kernel: Sequence[int], dilation: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """How many samples are added before and after each axis."""
-    if isinstance(padding, str):
-        arguments.check_choice(padding, ("same", "valid"), "padding")
-        total = [
-            d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, dilation, strict=True)
-        ]
-        return [(t // 2, t - t // 2) for t in total]
-    return [(p, p) for p in _whole(padding, len(kernel), "padding")]
+    """Return how many samples are added before and after each axis."""
+    if not isinstance(padding, str):
+        return [(p, p) for p in _whole(padding, len(kernel), "padding")]
+    arguments.check_choice(padding, ("same", "valid"), "padding")
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return [(t // 2, t - t // 2) for t in total]
 
 
-def _convolve(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    pads: list[tuple[int, int]],
-    dilation: tuple[int, ...],
-    groups: int,
-    padding_mode: str,
-) -> Tensor:
-    convolution = taps.CONVOLUTIONS[len(pads)]
-    if padding_mode == "zeros" and all(before == after for before, after in pads):
-        inner = [before for before, _ in pads]
-    else:
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
+    pads, dilation, groups, mode = options
+    inner = [before for before, _ in pads]
+    is_plain = mode == "zeros" and all(before == after for before, after in pads)
+    if any(sum(pad) for pad in pads) and not is_plain:
+        # F.pad counts axes from the last.
+        flat = [amount for pad in reversed(pads) for amount in pad]
+        x = F.pad(x, flat, mode="constant" if mode == "zeros" else mode)
         inner = [0] * len(pads)
-        if any(sum(pad) for pad in pads):
-            # F.pad counts axes from the last.
-            flat = [amount for pad in reversed(pads) for amount in pad]
-            x = F.pad(x, flat, mode="constant" if padding_mode == "zeros" else padding_mode)
-    y: Tensor = convolution(x, weight, bias, 1, inner, dilation, groups)
+    y: Tensor = CONVOLUTIONS[len(pads)](x, weight, bias, 1, inner, dilation, groups)
     return y
 
 
-def _cheapest(
-    shape: Sequence[int],
-    weight: Sequence[int],
-    plans: list[AxisPlan],
-    rule: Rule,
-    pointwise: list[bool],
-    wraps: bool,
-) -> str:
-    """Return the order that takes the least time, of those that apply."""
-    (batch, channels, *size), (outputs, per_group, *kernel) = shape, weight
-    full, kept = [p.size for p in plans], [p.kept for p in plans]
-    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise)
-    if wraps and "taps" in work:
-        # A complex product is four real ones, on half of the frequencies; the spectrum of the
-        # kernel is the same for the whole batch.
-        transforms = channels * resampling_macs(full, kept, None)
-        transforms += outputs * resampling_macs(kept, kept, None)
-        products = math.prod(kept) * per_group * outputs
-        work["spectral"] = transforms, products * (2 + math.prod(kernel) / max(1, batch))
-    return cheapest(work)
+def _by_taps(x: Tensor, weight: Tensor, plans: Sequence[AxisPlan], options: Options) -> Tensor:
+    """Convolve the last axes of ``x`` (batch, channels, *size) after carrying out their plans."""
+    pads, dilation, groups, mode = options
+    work = torch.float64 if x.dtype == torch.float64 else torch.float32
+    like = torch.empty(0, dtype=work, device=x.device)
+    with no_autocast(x.device):
+        downsampling = folded(*factors(plans, like))
+        sizes = shape_of(x)[2:], shape_of(weight)[2:]
+        axes = zip(downsampling, *sizes, dilation, pads, strict=True)
+        matrices = [spread(*axis, mode) for axis in axes]
+    inputs: Any = (x, weight, tuple(p.kept for p in plans), groups, *matrices)
+    # Transforms of torch and compilers do not look into what is computed again.
+    transformed = is_followed() or torch._C._are_functorch_transforms_active()
+    if torch.is_grad_enabled() and not transformed:
+        y: Tensor = checkpoint(
+            _convolve_taps, *inputs, use_reentrant=False, preserve_rng_state=False
+        )
+        return y
+    return _convolve_taps(*inputs)
+
+
+def _convolve_taps(
+    x: Tensor, weight: Tensor, kept: tuple[int, ...], groups: int, *matrices: Tensor
+) -> Tensor:
+    with no_autocast(x.device):
+        work = chain(matrices, x.to(matrices[0].dtype), range(-len(matrices), 0))
+    y: Tensor = CONVOLUTIONS[len(kept)](work.to(x.dtype), weight, dilation=kept, groups=groups)
+    return y
+
+
+def spread(
+    matrix: Tensor, size: int, kernel: int, dilation: int, padding: tuple[int, int], mode: str
+) -> Tensor:
+    """Return what ``matrix`` (M × N), after a convolution, is before it: B (kM × size).
+
+    >>> spread(torch.tensor([[1.0, 2.0]]), 2, 3, 1, (1, 1), "zeros")
+    tensor([[2., 0.],
+            [1., 2.],
+            [0., 1.]])
+    """
+    left, right = padding
+    rest = left + size + right - matrix.shape[1]
+    shifts = range(0, kernel * dilation, dilation)
+    shifted = torch.cat([F.pad(matrix, (shift, rest - shift)) for shift in shifts])
+    if mode == "zeros":
+        return shifted[:, left : left + size]
+    samples = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+    return shifted @ F.pad(samples[None], padding, mode=mode)[0].mT
 
 
 def work_of(

@@ -25,11 +25,8 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     followed = is_followed()
     if not followed and x.numel() == 0:  # an empty batch, which MKL refuses
         return x.narrow(dim, 0, kept) * weights.sum()
-    spectrum: Tensor
-    if followed:
-        spectrum = torch.fft.rfft(x, dim=dim).narrow(dim, 0, kept // 2 + 1)
-    else:
-        spectrum = _HalfSpectrum.apply(x, dim, kept // 2 + 1)  # type: ignore[no-untyped-call]
+    first_bins: Any = _first_bins if followed else _HalfSpectrum.apply
+    spectrum = first_bins(x, dim, kept // 2 + 1)
     y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
     if OLD_TORCH and y.requires_grad and not followed:
         # Of a gradient that is one number for all, as that of a sum, torch 2.6 finds no FFT.
@@ -37,22 +34,20 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     return y
 
 
-def spectrum(x: Tensor) -> Tensor:
-    """The half spectrum along the last axis, of the frequencies 0 … ⌊N/2⌋."""
-    half: Tensor = torch.fft.rfft(x)
-    return half
+def _first_bins(x: Tensor, dim: int, bins: int) -> Tensor:
+    spectrum: Tensor = torch.fft.rfft(x, dim=dim)
+    return spectrum.narrow(dim, 0, bins)
 
 
 class _HalfSpectrum(torch.autograd.Function):
-    """The first bins of a half spectrum. Unlike ``torch.fft.rfft`` it does not keep its input."""
+    """:func:`_first_bins`. Unlike ``torch.fft.rfft`` it does not keep its input."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, dim: int, bins: int) -> Tensor:
-        # clone, or the whole spectrum would be kept for the sake of its beginning.
-        spectrum: Tensor = torch.fft.rfft(x, dim=dim).narrow(dim, 0, bins).clone()
-        return spectrum
+        # clone, or all of the spectrum would be kept for the sake of its beginning.
+        return _first_bins(x, dim, bins).clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
@@ -71,5 +66,5 @@ class _HalfSpectrum(torch.autograd.Function):
 
 
 def _column(vector: Tensor, dim: int) -> Tensor:
-    """The vector, shaped to multiply the axis ``dim`` of a tensor."""
+    """Return the vector, shaped to multiply the axis ``dim`` of a tensor."""
     return vector.reshape(-1, *[1] * (-1 - dim))

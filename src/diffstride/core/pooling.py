@@ -1,13 +1,13 @@
-"""Downsampling with a stride that can be learned, and its fixed counterpart: plan, then run."""
+"""Downsampling with a stride that can be learned, its window, and its fixed counterpart."""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from diffstride.core import arguments
-from diffstride.core.plan import plan
 from diffstride.core.resample import resample
-from diffstride.core.rule import Rule
+from diffstride.core.rule import Rule, axis_weights, plan
 from diffstride.core.tracing import shape_of
 
 
@@ -65,7 +65,6 @@ def diff_stride(
         TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
         ValueError: if another argument is not what is said above; the message names it.
 
-    >>> import torch
     >>> x = torch.ones(1, 1, 32, 32)
     >>> stride = torch.tensor([2.0, 2.0], requires_grad=True)
     >>> diff_stride(x, stride).shape
@@ -102,7 +101,6 @@ def spectral_pool(
         ValueError: if not exactly one of ``stride`` and ``output_size`` is given, or an argument is
             out of range; the message names it.
 
-    >>> import torch
     >>> spectral_pool(torch.rand(2, 3, 15, 20), stride=2.5).shape
     torch.Size([2, 3, 6, 8])
     >>> spectral_pool(torch.rand(2, 3, 15, 20), output_size=(7, 20)).shape
@@ -116,16 +114,65 @@ def spectral_pool(
     return resample(x, plans, path=path)
 
 
+def window(
+    size: int,
+    stride: float | Tensor,
+    *,
+    smoothness: float = 4.0,
+    offset: float = 0.0,
+    crop: bool = True,
+    convention: str = "symmetric",
+    window: str = "ramp",
+) -> Tensor:
+    """Return the window of one axis, for the frequencies 0, 1, … that are kept.
+
+    1. M = ``output_size(size, stride)``, or N without ``crop``.
+    2. S is clamped to what an axis of N samples can use, from S_min(N) to N.
+    3. m(f) = clip((R + N/(2S) + δ − f) / R, 0, 1) for f = 0 … ⌊M/2⌋, or another window of that
+       cut-off; for R = 0 it is 1 on the frequencies that are kept. A tight window ends at the
+       cut-off: m(f) = clip((N/(2S) − f) / min(R, N/(2S)), 0, 1).
+
+    Args:
+        size: N, the length of the axis.
+        stride: S, a number or a tensor with one; differentiable.
+        smoothness: R, how many frequencies the fall takes.
+        offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
+        crop: whether frequencies that are not kept are left out.
+        convention: ``"tight"`` ends the fall at N/(2S), the others begin it there.
+        window: as for :func:`diff_stride`.
+
+    Returns:
+        A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.
+
+    >>> window(12, 3.0, smoothness=2.0)
+    tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])
+    """
+    rule = Rule(smoothness, convention=convention, window=window)
+    (kept,) = rule.band((size,), arguments.per_axis(stride, 1, "stride"))
+    dtype = torch.get_default_dtype()
+    if not isinstance(stride, Tensor):
+        stride = torch.tensor(stride, dtype=torch.float64)
+    elif stride.is_floating_point():
+        dtype = stride.dtype
+    length = kept if crop else size
+    (width,) = rule.widths(1)
+    return axis_weights(rule, size, kept, length, stride.reshape(()), width, offset).to(dtype)
+
+
 def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
-    """How many spatial axes ``x`` has: as many as numbers are given, or all if only one is."""
+    """Return how many spatial axes ``x`` has: one for each number, or all if only one is given."""
     arguments.check_tensor(x)
-    axes = arguments.count(given, name)
-    if axes is None:
-        if x.ndim < 3:
-            raise ValueError(
-                f"input must be (batch, channels, *spatial) when {name} is a single number, got "
-                f"{x.ndim} dimensions of shape {tuple(x.shape)}: pass one number per axis"
-            )
-        return x.ndim - 2
-    arguments.check_rank(x, axes)
-    return axes
+    if isinstance(given, Tensor) and given.ndim <= 1:
+        shape = shape_of(given)  # without reading it
+    else:
+        numbers = arguments.to_numbers(given, name)
+        shape = (len(numbers),) if isinstance(numbers, tuple) else ()
+    if shape:
+        arguments.check_rank(x, shape[0])
+        return shape[0]
+    if x.ndim < 3:
+        raise ValueError(
+            f"input must be (batch, channels, *spatial) when {name} is a single number, got "
+            f"{x.ndim} dimensions of shape {tuple(x.shape)}: pass one number per axis"
+        )
+    return x.ndim - 2

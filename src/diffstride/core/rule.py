@@ -1,16 +1,33 @@
-"""What a downsampling is, apart from its stride: one value, checked once, passed whole."""
+"""What a downsampling is, apart from its stride, and the plan of each axis that follows from it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diffstride.core import arguments
-from diffstride.core.bases import BASES
-from diffstride.core.sizes import CONVENTIONS, NORMS, kept_length
-from diffstride.core.windows import WINDOWS
+import torch
+from torch import Tensor
 
-PATHS = ("auto", "operator", "fft")
+from diffstride.core import arguments, windows
+from diffstride.core.bases import BASES, Basis
+from diffstride.core.windows import CONVENTIONS, WINDOWS
+
+NORMS: dict[str, Callable[[int, int], float]] = {
+    "ortho": lambda size, kept: math.sqrt(kept / size),
+    "forward": lambda size, kept: kept / size,
+    "backward": lambda size, kept: 1.0,
+}
+"""By name, what a transform pair without factors on its way in, 1/M on its way out, is multiplied
+by. The names are those of ``torch.fft``: a constant comes out √(N/M) times as large with ``ortho``,
+unchanged with ``forward`` and N/M times with ``backward``."""
+
+CHOICES: dict[str, Collection[str]] = {
+    "norm": NORMS,
+    "convention": CONVENTIONS,
+    "window": WINDOWS,
+    "basis": BASES,
+    "path": ("auto", "operator", "fft"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,47 +58,37 @@ class Rule:
     def __post_init__(self) -> None:
         smoothness = arguments.to_numbers(self.smoothness, "smoothness")
         object.__setattr__(self, "smoothness", smoothness)  # as plain numbers
-        for number in smoothness if isinstance(smoothness, tuple) else [smoothness]:
-            if not (math.isfinite(number) and number >= 0):
-                raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
-        arguments.check_choice(self.norm, NORMS, "norm")
-        arguments.check_choice(self.convention, CONVENTIONS, "convention")
-        arguments.check_choice(self.window, WINDOWS, "window")
-        arguments.check_choice(self.basis, BASES, "basis")
-        arguments.check_choice(self.path, PATHS, "path")
-        if not (isinstance(self.size_multiple, int) and self.size_multiple >= 1):
-            raise ValueError(
-                f"size_multiple must be a whole number of at least 1, got {self.size_multiple}"
-            )
-        given = {
-            "crop=False": not self.crop,
-            "output_size": self.output_size is not None,
-            "size_multiple": self.size_multiple > 1,
-        }
+        numbers = smoothness if isinstance(smoothness, tuple) else (smoothness,)
+        if not all(0 <= number < math.inf for number in numbers):
+            raise ValueError(f"smoothness must be finite and at least 0, got {smoothness}")
+        for name, choices in CHOICES.items():
+            arguments.check_choice(getattr(self, name), choices, name)
+        multiple, fixed = self.size_multiple, self.output_size is not None
+        if not (isinstance(multiple, int) and multiple >= 1):
+            raise ValueError(f"size_multiple must be a whole number of at least 1, got {multiple}")
+        given = {"crop=False": not self.crop, "output_size": fixed, "size_multiple": multiple > 1}
         if sum(given.values()) > 1:
-            names = " and ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(
                 f"at most one of crop, output_size and size_multiple may say the output size, "
-                f"got {names}"
+                f"got {' and '.join(name for name in given if given[name])}"
             )
 
-    def smoothness_of(self, axes: int) -> tuple[float, ...]:
-        """Return R of each of so many axes."""
-        return arguments.per_axis(self.smoothness, axes, "smoothness")
+    def widths(self, axes: int) -> list[float]:
+        """Return over how many frequencies the window of each of so many axes falls."""
+        smoothness = arguments.per_axis(self.smoothness, axes, "smoothness")
+        return [WINDOWS[self.window].end(0.0, number) for number in smoothness]
 
     def band(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
         """Return how many basis functions of each axis the window lets pass."""
         arguments.check_strides(strides)
         arguments.check_sizes(size)
-        shape = WINDOWS[self.window], CONVENTIONS[self.convention]
-        axes = zip(size, strides, self.smoothness_of(len(size)), strict=True)
-        return tuple(kept_length(n, s, smoothness, *shape) for n, s, smoothness in axes)
+        axes = zip(size, strides, self.widths(len(size)), strict=True)
+        return tuple(windows.kept_length(*axis, CONVENTIONS[self.convention]) for axis in axes)
 
     def soft_size(self, size: Sequence[Any], strides: Sequence[Any]) -> list[Any]:
         """Return the size that goes with the strides before it is rounded and bounded."""
-        window, convention = WINDOWS[self.window], CONVENTIONS[self.convention]
-        axes = zip(size, strides, self.smoothness_of(len(size)), strict=True)
-        return [convention.band(n, s, smoothness, window) for n, s, smoothness in axes]
+        axes = zip(size, strides, self.widths(len(size)), strict=True)
+        return [CONVENTIONS[self.convention].band(*axis) for axis in axes]
 
     def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
         """Return the spatial size that comes out."""
@@ -90,8 +97,7 @@ class Rule:
         if not self.crop:
             arguments.check_sizes(size)
             return tuple(size)
-        band = self.band(size, strides)
-        step = self.size_multiple
+        band, step = self.band(size, strides), self.size_multiple
         return tuple(min(n, -(-m // step) * step) for n, m in zip(size, band, strict=True))
 
 
@@ -134,3 +140,124 @@ def output_size(
     strides = arguments.per_axis(stride, len(spatial), "stride")
     arguments.check_strides(strides)
     return rule.size_after(spatial, strides)
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """What happens to one axis: N samples become M, each frequency is multiplied by its weight."""
+
+    size: int
+    kept: int
+    weights: Tensor
+    """One for each different frequency of the M lowest functions, norm included."""
+    gain: float
+    """What a constant is multiplied by."""
+    basis: Basis
+
+    @property
+    def per_function(self) -> Tensor:
+        """The weight of each of the M functions."""
+        return self.basis.per_function(self.weights, self.kept)
+
+
+def plan(
+    rule: Rule,
+    size: Sequence[int],
+    stride: arguments.Numbers,
+    device: torch.device,
+    *,
+    numbers: Sequence[float] | None = None,
+    output_size: arguments.Numbers | None = None,
+) -> list[AxisPlan]:
+    """Return the plan of each axis.
+
+    Args:
+        rule: how to downsample.
+        size: the spatial size that comes in.
+        stride: one for all axes or one for each; a tensor makes weights that are differentiable.
+        device: of the data.
+        numbers: the values of the strides, where they are known already: reading them is not free
+            on an accelerator.
+        output_size: the size that comes out, instead of what the rule says.
+    """
+    axes = len(size)
+    widths = rule.widths(axes)
+    if output_size is None:
+        output_size = tuple(size) if not rule.crop and min(widths) > 0 else rule.output_size
+    # With a fixed size nothing of the plan depends on the stride's value, and a compiler that can't
+    # read it needn't.
+    unread = output_size is not None and torch.compiler.is_compiling()
+    if numbers is None:
+        numbers = () if unread else arguments.per_axis(stride, axes, "stride")
+    arguments.check_strides(numbers)
+    if output_size is None:
+        band, length = rule.band(size, numbers), rule.size_after(size, numbers)
+    elif isinstance(output_size, tuple) and unread:
+        band = length = output_size
+    else:
+        band = length = fixed_size(size, output_size)
+    if isinstance(stride, Tensor):
+        strides = list(stride.to(device).expand(axes).unbind())
+    else:  # not torch.tensor, of which torch.jit.trace warns
+        values = arguments.per_axis(stride, axes, "stride")
+        strides = [torch.full((), s, dtype=window_dtype(device), device=device) for s in values]
+    offsets = [0.0] * (axes - 1) + [CONVENTIONS[rule.convention].offset]
+    plans = []
+    for i, (n, m) in enumerate(zip(size, length, strict=True)):
+        weights = axis_weights(rule, n, band[i], m, strides[i], widths[i], offsets[i])
+        scale = NORMS[rule.norm](n, m)
+        plans.append(AxisPlan(n, m, weights * scale, scale * n / m, BASES[rule.basis]))
+    return plans
+
+
+def axis_weights(
+    rule: Rule, size: int, band: int, length: int, stride: Tensor, width: float, offset: float
+) -> Tensor:
+    """Return the window of an axis of N samples, at the frequencies of ``length`` functions.
+
+    ``band`` is the kept length that goes with the stride: without a fall, it says what passes.
+    """
+    dtype, basis = window_dtype(stride.device), BASES[rule.basis]
+    frequency = basis.frequencies(length).to(stride.device, dtype)
+    stride = stride.to(dtype)
+    if width == 0:
+        # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
+        # takes a parameter without one for a mistake.
+        return basis.is_kept(frequency, band).to(dtype) + 0 * stride
+    convention = CONVENTIONS[rule.convention]
+    tight = convention.is_tight  # then the fall lies within the spectrum at any stride
+    lowest = 1.0 if tight else windows.lowest_stride(size, width, offset, basis.highest(size))
+    cutoff = size / (2 * held_in(stride, lowest, size)) + offset
+    height = convention.height(frequency, as_meant(cutoff) if tight else cutoff, width, torch)
+    weights: Tensor = WINDOWS[rule.window].weight(height, torch)
+    return weights
+
+
+def as_meant(cutoff: Tensor) -> Tensor:
+    """Return N/(2S) as it was before float32 rounded S: half of a whole number, if it is that near.
+
+    A window that ends there ends with the size; see ``kept_length``.
+    """
+    exact = cutoff.detach()
+    near = (2 * exact).round() / 2
+    is_near = (near - exact).abs() <= windows.FLOAT32 * exact
+    return torch.where(is_near, near - exact, 0.0) + cutoff
+
+
+def held_in(stride: Tensor, lowest: float, highest: float | None) -> Tensor:
+    """Return clamp(S, lowest, highest), with a gradient that passes straight through.
+
+    A stride beyond what an input can use still learns which way to go. An infinite one comes out
+    as the bound it is beyond, and has no gradient.
+
+    >>> held_in(torch.tensor([0.5, 3.0, float("inf")]), 1.0, 8.0)
+    tensor([1., 3., 8.])
+    """
+    # The sum is exact: its second term is 0.
+    change = torch.where(stride.isfinite(), stride - stride.detach(), 0.0)
+    return stride.detach().clamp(lowest, highest) + change
+
+
+def window_dtype(device: torch.device) -> torch.dtype:
+    """Return float64 where the device has it: on a long axis, float32 would be visible."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -13,12 +13,12 @@ OLD_TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2]) < 
 
 
 def is_traced() -> bool:
-    """Whether ``torch.jit.trace`` looks on."""
+    """Return whether ``torch.jit.trace`` looks on."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
 
 
 def is_followed() -> bool:
-    """Whether a compiler, ``torch.jit.trace`` or forward-mode differentiation looks on.
+    """Return whether a compiler, ``torch.jit.trace`` or forward-mode differentiation looks on.
 
     All want operations that they can see through. The first two plan memory by themselves; the
     last gives wrong second derivatives of functions whose derivatives are written by hand.
@@ -42,7 +42,7 @@ def unfollowed() -> Iterator[None]:
 
 
 def shape_of(x: Tensor) -> tuple[int, ...]:
-    """The shape of a tensor, in plain numbers also while ``torch.jit.trace`` looks on.
+    """Return the shape of a tensor, in plain numbers also while ``torch.jit.trace`` looks on.
 
     >>> shape_of(torch.ones(2, 3))
     (2, 3)

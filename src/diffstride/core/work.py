@@ -42,15 +42,14 @@ def resampling_macs(
     Sizes may be whole, or numbers that know how they change with strides. An FFT counts as N·log₂N;
     without a rule, all axes are done by matrices.
     """
-    whole_size, whole_kept = [int(n) for n in size], [int(m) for m in kept]
     current, total = list(size), 0
-    for i in cheapest_order(whole_size, whole_kept):
+    for i in cheapest_order([int(n) for n in size], [int(m) for m in kept]):
         if axes is not None and not axes[i]:
             continue
         before = math.prod(current)
         current[i] = kept[i]
-        if rule and by_fft(BASES[rule.basis], whole_size[i], rule.path, len(size)):
-            total += fft_macs(whole_size[i], whole_kept[i], before, math.prod(current))
+        if rule and by_fft(BASES[rule.basis], int(size[i]), rule.path, len(size)):
+            total += fft_macs(int(size[i]), int(kept[i]), before, math.prod(current))
         else:
             total += before * kept[i]
     return total
@@ -69,6 +68,7 @@ def work_of_orders(
     kept: Sequence[Any],
     rule: Rule,
     pointwise: Sequence[bool],
+    batch: int | None = None,
 ) -> dict[str, tuple[Any, Any]]:
     """Return the multiply-accumulates of resampling and of convolving one example, by order.
 
@@ -79,8 +79,9 @@ def work_of_orders(
             They may be whole, or know how they change with strides.
         rule: by which the axes are resampled.
         pointwise: along which axes the kernel does not extend.
+        batch: how many examples share a kernel's spectrum, if the convolution can be done on it.
     """
-    outputs, _, *kernel = weight
+    outputs, per_group, *kernel = weight
     numbers = math.prod(weight)
     early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
     late = [not point for point in pointwise]
@@ -94,8 +95,12 @@ def work_of_orders(
     }
     if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
         spread = [k * m for k, m in zip(kernel, kept, strict=True)]
-        transforms = channels * resampling_macs(size, spread, None)
-        work["taps"] = transforms, numbers * math.prod(kept)
+        work["taps"] = channels * resampling_macs(size, spread, None), numbers * math.prod(kept)
+        if batch is not None:  # a complex product is four real ones, on half of the frequencies
+            transforms = channels * resampling_macs(full, kept, None)
+            transforms += outputs * resampling_macs(kept, kept, None)
+            products = math.prod(kept) * per_group * outputs
+            work["spectral"] = transforms, products * (2 + math.prod(kernel) / max(1, batch))
     return work
 
 

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from diffstride.core import arguments
 from diffstride.core.conv import convolve, work_of
-from diffstride.core.plan import AxisPlan, plan
-from diffstride.core.rule import Rule
+from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size

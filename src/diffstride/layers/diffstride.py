@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.core import arguments
-from diffstride.core.plan import AxisPlan, held_in, plan
-from diffstride.core.rule import Rule
+from diffstride.core.rule import AxisPlan, Rule, held_in, plan
 from diffstride.core.tracing import shape_of
 from diffstride.layers.resizer import Resizer, Size
 
@@ -64,7 +63,7 @@ class DiffStrideNd(Resizer):
             output_size = arguments.whole_numbers(output_size, self.axes)
         sizes = (crop, output_size, size_multiple)
         self.rule = Rule(smoothness, *sizes, norm, convention, window, basis, path)
-        self.rule.smoothness_of(self.axes)  # or an error that says how many axes there are
+        self.rule.widths(self.axes)  # or an error that says how many axes there are
         arguments.check_strides((min_stride,), "min_stride")
         highest = math.inf if max_stride is None else max_stride
         if not highest >= min_stride:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import bases
-from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
+from diffstride.core.rule import AxisPlan
 from diffstride.core.work import cheapest_order
 from diffstride.layers import block_products
 from diffstride.layers.resizer import AxisConstants, Counted, Size, dense, work

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.bases import BASES, Basis, cached
-from diffstride.core.plan import AxisPlan
 from diffstride.core.resample import resample
-from diffstride.core.rule import Rule
+from diffstride.core.rule import AxisPlan, Rule
 from diffstride.core.tracing import shape_of
 from diffstride.core.work import by_fft, cheapest_order, fft_macs, resampling_macs
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from diffstride.core import arguments
-from diffstride.core.plan import AxisPlan, plan
-from diffstride.core.rule import Rule
+from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.layers.resizer import Resizer, Size
 
 

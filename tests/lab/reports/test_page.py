@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from diffstride import functional
-from diffstride.core import sizes
+from diffstride.core.windows import kept_length
 from diffstride.lab.reports import learned_strides, page, plots, windows
 from diffstride.lab.reports.run_reader import RunRecord
 from tests.lab.reports.folders import example, label, write_run, write_sweep
@@ -129,8 +129,8 @@ def test_a_run_from_beginning_to_end(tmp_path):
     factor = 1.5 * 1.55 * 4.0 * 4.05
     assert f"global striding factor, is {factor:.1f}" in found.text["Summary"]
     # N = 32, S = 1.5, R = 2: 25 rows; S = 1.55: 24 columns; then S = 4 and 4.05.
-    kept = [sizes.kept_length(32, s, 2.0) for s in (1.5, 1.55)]
-    again = [sizes.kept_length(n, s, 2.0) for n, s in zip(kept, (4.0, 4.05), strict=True)]
+    kept = [kept_length(32, s, 2.0) for s in (1.5, 1.55)]
+    again = [kept_length(n, s, 2.0) for n, s in zip(kept, (4.0, 4.05), strict=True)]
     images = [image["alt"] for image in found.all("img")]
     assert len(images) == 6
     assert images[1].endswith(f"layer 1, {kept[0]} × {kept[1]}") and "tabby" in images[1]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from diffstride.core.sizes import CONVENTIONS
+from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.config import ModelConfig, typed
 from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml

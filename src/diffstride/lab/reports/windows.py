@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from diffstride.core.sizes import CONVENTIONS, RAMP, kept_length, lowest_stride
+from diffstride.core.windows import CONVENTIONS, kept_length, lowest_stride, ramp
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -31,9 +31,10 @@ def window(
     if smoothness == 0:
         return (2 * frequency <= kept_length(size, stride, 0.0)).astype(np.float64)
     rule = CONVENTIONS[convention]
-    stride = min(max(stride, lowest_stride(size, smoothness, offset, RAMP, rule)), float(size))
+    lowest = 1.0 if rule.is_tight else lowest_stride(size, smoothness, offset)
+    stride = min(max(stride, lowest), float(size))
     cutoff = size / (2 * stride) + offset
-    weights: Array = RAMP.weight(rule.height(frequency, cutoff, smoothness, RAMP, np), np)
+    weights: Array = ramp(rule.height(frequency, cutoff, smoothness, np), np)
     return weights
 
 
@@ -61,7 +62,7 @@ def downsample(
 ) -> Array:
     """Return what a layer makes of an image along an axis; the mean stays."""
     size = image.shape[axis]
-    kept = kept_length(size, stride, smoothness, RAMP, CONVENTIONS[convention])
+    kept = kept_length(size, stride, smoothness, CONVENTIONS[convention])
     weights = window(size, stride, smoothness, offset, kept, convention)
     return resample(image, axis, kept, weights)
 
