@@ -1,5 +1,6 @@
 """A conversion written down, and how it is carried out: without running the network."""
 
+import functools
 import inspect
 import itertools
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,25 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
         )
     for site in record["sites"]:
         model = _convert_site(model, site)
+    for name in record.get("readers", ()):
+        watch(model, name)
     return model
+
+
+def watch(model: nn.Module, name: str) -> None:
+    """Have a linear layer that reads maps of one size say so when a stride has changed it."""
+    model.get_submodule(name).register_forward_pre_hook(functools.partial(_check_features, name))
+
+
+def _check_features(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    expected, given = layer.in_features, inputs[0].shape[-1] if inputs else None
+    if given is not None and given != expected:
+        raise ValueError(
+            f"{name} (Linear) takes {expected} features and got {given}: a learned stride has "
+            f"changed the size of the maps that it reads. Convert the network with "
+            f"output_size='keep', so that sizes stay while strides learn, or put a pooling over "
+            f"everything before the layer (nn.AdaptiveAvgPool2d(1))"
+        )
 
 
 def check_convertible(name: str, module: nn.Module) -> type[nn.Module]:

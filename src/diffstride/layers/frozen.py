@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from diffstride.core import bases
 from diffstride.core.resample import resample
@@ -14,20 +12,6 @@ from diffstride.core.work import cheapest_order
 from diffstride.layers import block_products
 from diffstride.layers.resizer import AxisConstants, Counted, Size, dense, work
 from diffstride.text import times
-
-
-def spread(
-    matrix: Tensor, size: int, kernel: int, dilation: int, padding: tuple[int, int], mode: str
-) -> Tensor:
-    """Return a matrix (kM × N) for before a convolution that does what ``matrix`` does after it.
-
-    Behind each other, what downsampling makes of the input shifted for each of the k taps. The
-    convolution then has its taps M samples apart, for every one of only M outputs.
-    """
-    samples = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-    padded = F.pad(samples[None], padding, mode="constant" if mode == "zeros" else mode)[0]
-    starts = range(0, kernel * dilation, dilation)
-    return torch.cat([matrix @ padded[:, i : i + matrix.shape[1]].T for i in starts])
 
 
 class Frozen(Counted):

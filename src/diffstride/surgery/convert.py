@@ -12,12 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 from diffstride.analysis.cost import cost
 from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.core import arguments
-from diffstride.layers.conversion_record import (
-    VERSION,
-    apply_conversion,
-    follower_site,
-    leader_site,
-)
+from diffstride.layers import conversion_record
 from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
 from diffstride.surgery.map_sizes import Size, SizeChange
 from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
@@ -122,13 +117,15 @@ def convert(
             what trained weights expect.
         pooling: ``"keep"`` pools at every sample before downsampling, ``"replace"`` does not pool.
         groups: names of layers that share a stride, where more are to than must.
-        options: every other argument of :class:`DiffStride2d`.
+        options: every other argument of :class:`DiffStride2d`. ``output_size="keep"`` has every
+            layer make the size that it makes now, whatever strides are learned.
 
     Raises:
         ValueError: for what can't be converted, with the name of the layer and what to do.
 
     Warns:
-        UserWarning: for strides that stay, because a function and not a layer has them.
+        UserWarning: for strides that stay, because a function and not a layer has them, and for a
+            linear layer that reads maps of one size.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2))
@@ -154,7 +151,7 @@ def convert(
         if isinstance(sites[use.name], _ConvNd) or any(n > 1 for n in use.made.size)
     ]
     left = _left_alone(converted, sites, traced)
-    record: dict[str, Any] = {"version": VERSION, "sites": []}
+    record: dict[str, Any] = {"version": conversion_record.VERSION, "sites": []}
     if not uses:
         warnings.warn(
             "nothing was converted: the model has no strided layer of these kinds and names",
@@ -168,10 +165,18 @@ def convert(
     make = {"smoothness": smoothness, "norm": norm, **options}
     for group in together:
         record["sites"] += _record(group, uses, sites, stride, pooling, make)
-    converted = apply_conversion(converted, record)
+    converted = conversion_record.apply_conversion(converted, record)
     if next(model.parameters(), None) is None:  # which would have said where strides are to be
         converted.to(example_input.device)
-    after = check_sizes(converted, example_input, traced, list(before))
+    after, reader = check_sizes(converted, example_input, traced, list(before))
+    if reader is not None:
+        record["readers"] = [reader]
+        conversion_record.watch(converted, reader)
+        warnings.warn(
+            f"{reader} reads maps of one size: training ends with an error when a stride changes "
+            f"it. With output_size='keep' sizes stay while strides learn",
+            stacklevel=2,
+        )
     _remember(converted, record)
     _warn(left)
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}
@@ -232,18 +237,20 @@ def _record(
         taken = shortening(module, axes) if kept == "keep" else (0,) * axes
         if first is None:
             initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
+            if options.get("output_size") == "keep":
+                options = {**options, "output_size": list(use.made.size)}
             if stride is None and options.get("convention") == "tight":
                 full = [n - k for n, k in zip(use.read.size, taken, strict=True)]
                 sizes = zip(full, use.made.size, initial, strict=True)
                 # A layer that pads or not makes a sample more or less than its stride says.
                 initial = tuple(s if int(n / s) == m else max(1.0, n / m) for n, m, s in sizes)
-            record.append(leader_site(name, base, kept, initial, options))
+            record.append(conversion_record.leader_site(name, base, kept, initial, options))
             first = (read, taken, strides)
         else:
             ratio = [a / b for a, b in zip(strides, first[2], strict=True)]
             # The same size in, so the same size out.
             same = first == (read, taken, strides)
-            record.append(follower_site(name, base, kept, names[0], ratio, same))
+            record.append(conversion_record.follower_site(name, base, kept, names[0], ratio, same))
     return record
 
 

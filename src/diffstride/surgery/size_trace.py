@@ -168,15 +168,30 @@ class SizeTrace(Observer):
             self.grids[output] = Grid(size, [f"[{operation.name}]"], grids[0], sites)
 
 
+class CantTake(ValueError):
+    """Raised for a layer that can't take the size that comes to it after conversion."""
+
+    def __init__(self, name: str, kind: str, error: Exception) -> None:
+        self.name = name
+        super().__init__(
+            f"{name or 'the model'} ({kind}) can't take what comes to it now: sizes are others "
+            f"after conversion, and change while strides learn. Keep them with "
+            f"output_size='keep', put a pooling over everything before it "
+            f"(nn.AdaptiveAvgPool2d(1)), give size_multiple if sizes must be divisible, or leave "
+            f"out layers with exclude. It said: {error}"
+        )
+
+
 @torch.no_grad()
 def check_sizes(
     model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
-) -> dict[str, Size]:
-    """Return the sizes that converted layers make; a ValueError if the network can't take others.
+) -> tuple[dict[str, Size], str | None]:
+    """Return the sizes that converted layers make, and a linear layer that can't take others.
 
-    ``traced`` is what was seen of it before the layers with these names were converted.
+    ``traced`` is what was seen of it before the layers with these names were converted. Raises a
+    ValueError if something else can't take other sizes, or the network not even these.
     """
-    sizes = _check_run(model, example, traced, names)
+    sizes, reader = _check_run(model, example, traced, names), None
     layers = [m for m in learned_strides(model).values() if m.stride.requires_grad]
     before = [layer.stride.detach().clone() for layer in layers]
     try:  # with strides as they might be learned
@@ -185,10 +200,14 @@ def check_sizes(
             smaller = layer.stride > 1.05 * layer.min_stride
             layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
         _check_run(model, example, traced, names)
+    except CantTake as error:
+        if not isinstance(model.get_submodule(error.name), nn.Linear):
+            raise
+        reader = error.name
     finally:
         for layer, stride in zip(layers, before, strict=True):
             layer.stride.copy_(stride)
-    return sizes
+    return sizes, reader
 
 
 def _check_run(
@@ -207,12 +226,7 @@ def _check_run(
         output = observe(model, example, Sizes(), running, maps)
     except (RuntimeError, ValueError) as error:
         kind = type(model.get_submodule(running.name)).__name__
-        raise ValueError(
-            f"{running.name or 'the model'} ({kind}) can't take what comes to it now: sizes are "
-            f"others after conversion, and change while strides learn. Put a pooling over "
-            f"everything before it (nn.AdaptiveAvgPool2d(1)), give size_multiple if sizes must be "
-            f"divisible, or leave out layers with exclude. It said: {error}"
-        ) from error
+        raise CantTake(running.name, kind, error) from error
     if missing := [name for name in names if name not in sizes]:
         raise ValueError(
             f"{missing[0]} is converted, and the model calls another layer in its place: does it "
