@@ -5,8 +5,8 @@ A small ResNet with ordinary strides learns scikit-learn's digits, which come wi
 values; its weights stay. Printed are its accuracy on digits it was not trained on:
 
 - before;
-- converted, without a step of training: maps are larger now and low-pass filtered instead of
-  subsampled, so features are close to what the weights expect, not equal;
+- converted, without a step of training: maps are low-pass filtered instead of subsampled now, and
+  larger unless windows are tight, so features are close to what the weights expect, not equal;
 - after one more epoch, in which weights and strides learn together;
 - frozen: constants instead of strides that learn, and the same numbers.
 
@@ -93,6 +93,9 @@ def main() -> None:
     add = parser.add_argument
     add("--epochs", type=int, default=10, help="of the network before (%(default)s)")
     add("--smoothness", type=float, default=1.0, help="R of the new strides (%(default)s)")
+    conventions = ("symmetric", "tight")
+    text = "where windows fall; with tight ones every map keeps its size (%(default)s)"
+    add("--convention", choices=conventions, default="symmetric", help=text)
     add("--seed", type=int, default=0, help="of weights and the order of images (%(default)s)")
     args = parser.parse_args()
     if args.epochs < 1:
@@ -108,9 +111,8 @@ def main() -> None:
     print(f"strided               {accuracy(model, *test):6.1%}")
 
     model.eval()
-    learning, report = convert(
-        model, test_images[:1], smoothness=args.smoothness, convention="symmetric"
-    )
+    rule = {"smoothness": args.smoothness, "convention": args.convention}
+    learning, report = convert(model, test_images[:1], **rule)
     print(f"converted             {accuracy(learning, *test):6.1%}")
     train(learning, train_images, train_labels, 1, lr=1e-3)
     print(f"one epoch later       {accuracy(learning, *test):6.1%}")

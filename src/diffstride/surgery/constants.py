@@ -154,7 +154,8 @@ def _before(convolution: Any, size: Size, axes: list[AxisConstants], like: Tenso
         elif axis.weights is not None:  # each tap would need a matrix, and long ones are large
             return None
         else:
-            taps = spread(axis.dense(like), size[i], kernel, dilation[i], paddings[i], mode)
+            # A copy: exporters stumble over buffers that are views.
+            taps = spread(axis.dense(like), size[i], kernel, dilation[i], paddings[i], mode).clone()
             first.append(AxisConstants(size[i], len(taps), matrix=taps))
         dilation[i], paddings[i] = axis.kept, (0, 0)
     weights = convolution.weight.numel()
