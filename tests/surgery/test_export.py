@@ -23,7 +23,7 @@ from diffstride import (
 from diffstride.core.tracing import OLD_TORCH
 from diffstride.layers import block_products
 from diffstride.surgery import export
-from tests.surgery.test_convert import MODELS, example, tensor
+from tests.surgery.third_party_networks import MODELS, example, tensor
 
 needs_exporter = pytest.mark.skipif(OLD_TORCH, reason="torch 2.6 can't write ONNX, and is told so")
 pytestmark = pytest.mark.third_party

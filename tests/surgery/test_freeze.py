@@ -23,7 +23,7 @@ from diffstride import (
 from diffstride.analysis.observing import tensors_in
 from diffstride.layers.converted import CONVERTED, recast
 from diffstride.layers.frozen import Frozen, Subsample
-from tests.surgery.test_convert import MODELS, TwoBranches, example, tensor
+from tests.surgery.third_party_networks import MODELS, TwoBranches, example, tensor
 
 pytestmark = pytest.mark.third_party
 

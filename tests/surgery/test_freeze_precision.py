@@ -13,7 +13,7 @@ from diffstride.core.resample import resample
 from diffstride.core.rule import AxisPlan
 from diffstride.layers.resizer import Resizer, dense
 from diffstride.surgery import constants
-from tests.surgery.test_convert import TwoBranches
+from tests.surgery.third_party_networks import TwoBranches
 
 PRECISIONS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 
