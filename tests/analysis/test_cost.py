@@ -169,6 +169,7 @@ def test_sizes_are_followed_through_functions_and_branches():
     assert soft.item() == cost(model, (3, 32, 32)).macs
 
 
+@pytest.mark.slow
 def test_a_budget_brings_the_cost_down_to_it():
     model = models.create("resnet18", num_classes=2, width=0.0625, smoothness=1.0)
     size = (3, 32, 32)

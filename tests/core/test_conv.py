@@ -103,6 +103,7 @@ def test_commuting_changes_nothing(case):
 
 @settings(max_examples=80)
 @given(cases(circular=True))
+@pytest.mark.slow
 def test_on_kept_frequencies_it_is_the_same(case):
     inputs, conv, options = case
     check(inputs, ["auto", "after", "before", "taps", "spectral"], conv, options)
@@ -186,6 +187,7 @@ def test_unbatched_input_and_errors():
 
 
 @pytest.mark.parametrize("chunk", [1, 2**30])
+@pytest.mark.slow
 def test_on_frequencies_gradients_are_exact_and_differentiable(chunk, monkeypatch):
     from diffstride.core import circular
 

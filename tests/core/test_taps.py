@@ -39,6 +39,7 @@ def test_each_tap_reads_what_is_downsampled_after_it(mode, padding, dilation):
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.slow
 def test_gradients_and_gradients_of_gradients():
     inputs = [t.requires_grad_() for t in tensors(size=(6, 5))]
     assert torch.autograd.gradcheck(by_taps, inputs)

@@ -383,6 +383,7 @@ def test_figures_take_the_colours_of_the_page():
     assert len(plots.curves([(0, 0, many)], ylabel="y")) < 60_000  # mean and band, thinned
 
 
+@pytest.mark.slow
 def test_a_sweep_of_two_hundred_runs_is_quick_and_small(tmp_path):
     rows = [(a, b, c) for a in (1.0, 2.0) for b in (1.0, 2.0, 3.0) for c in (2.0, 3.0)][:10]
     methods = {"strided": "strided", "spectral": "spectral", "a": "diffstride", "b": "diffstride"}
