@@ -57,13 +57,15 @@ class Converted(nn.Module):
 
     @property
     def _is_seen(self) -> bool:
-        """Whether somebody looks at what is between the layer and its downsampling."""
+        """Whether somebody looks at, or changes, what passes from the layer to its downsampling."""
         layer: Any = self.downsample
-        modules = (layer, layer.stride_owner)
+        for module in {layer, layer.stride_owner}:
+            computes_else = "forward" in vars(module) or type(module).forward not in _FORWARDS
+            if computes_else or any(getattr(module, hooks) for hooks in _HOOKS):
+                return True
+        # Only the plain order refuses replicas, and compilers find an order for themselves.
         return (
-            any(module._forward_hooks or module._forward_pre_hooks for module in modules)
-            or getattr(layer, "_is_replica", False)  # which only the plain order refuses
-            or is_followed()  # compilers find an order for themselves
+            "_conv_forward" in vars(self) or getattr(layer, "_is_replica", False) or is_followed()
         )
 
     def _in_cheapest_order(self: Any, x: Tensor) -> Tensor:
@@ -195,6 +197,10 @@ class Following(Resizer):
             return axes
         _, after = self._sizes()
         return [lengthened(axis, m, like) for axis, m in zip(axes, after, strict=True)]
+
+
+_FORWARDS = (Resizer.forward, Following.forward)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def _interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
