@@ -4,8 +4,8 @@
 
 ResNet-18 on 32×32 images in eval mode, at strides near 2: ours, and one of transformers that was
 converted. Freezing folds everything learned into constant matrices, and moves them before the
-convolution where that is less work. How far that is from the strided network depends on R: maps
-are larger by 2R samples an axis.
+convolution where that is less work. How far that is from the strided network depends on windows:
+maps are larger by 2R samples an axis, or as large as the strided network's if windows are tight.
 """
 
 import logging
@@ -18,10 +18,11 @@ from benchmarks import harness
 from diffstride import convert, cost, freeze, models
 
 STRIDES = ((2.03, 1.98), (1.97, 2.04), (2.01, 2.02))
+WINDOWS = [("tight", 1.0), ("symmetric", 1.0), ("paper", 4.0)]
 SIZE = (3, 32, 32)
 
 
-def own(downsampling: str, smoothness: float) -> nn.Module:
+def own(downsampling: str, convention: str, smoothness: float) -> nn.Module:
     strides = (2, 2, 2) if downsampling == "strided" else STRIDES
     return models.create(
         "resnet18",
@@ -29,7 +30,7 @@ def own(downsampling: str, smoothness: float) -> nn.Module:
         downsampling=downsampling,
         strides=strides,
         smoothness=smoothness,
-        convention="symmetric",
+        convention=convention,
     ).eval()
 
 
@@ -55,10 +56,13 @@ class Scores(nn.Module):
         return found
 
 
-def converted(smoothness: float) -> nn.Module:
-    model, _ = convert(
-        Scores().eval(), torch.rand(1, *SIZE), smoothness=smoothness, convention="symmetric"
-    )
+def converted(convention: str, smoothness: float) -> nn.Module:
+    rule = {"smoothness": smoothness, "convention": convention}
+    model, _ = convert(Scores().eval(), torch.rand(1, *SIZE), **rule)
+    strides = [x for name, x in model.named_parameters() if name.endswith("stride")]
+    with torch.no_grad():
+        for parameter, learned in zip(strides, STRIDES, strict=True):
+            parameter.copy_(torch.tensor(learned))
     return model
 
 
@@ -68,13 +72,13 @@ def main() -> None:
     x = torch.randn(8 if options.quick else 32, *SIZE)
     rows = []
     for name in ("resnet18", "transformers, converted"):
-        for smoothness in (0.25, 1.0, 4.0):
+        for window in WINDOWS:
             torch.manual_seed(0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 ours = name == "resnet18"
-                strided = own("strided", 0.0) if ours else Scores().eval()
-                learned = own("diffstride", smoothness) if ours else converted(smoothness)
+                strided = own("strided", *window) if ours else Scores().eval()
+                learned = own("diffstride", *window) if ours else converted(*window)
             frozen = freeze(learned, SIZE)
             sides = {"strided": strided, "unfrozen": learned, "frozen": frozen}
             with torch.inference_mode():
@@ -86,7 +90,7 @@ def main() -> None:
             rows.append(
                 {
                     "network": name,
-                    "R": smoothness,
+                    "window": f"{window[0]}, R = {window[1]:g}",
                     **{f"{side} ms": 1e3 * seconds for side, seconds in times.items()},
                     "frozen / unfrozen": times["frozen"] / times["unfrozen"],
                     "frozen / strided": times["frozen"] / times["strided"],

@@ -1,10 +1,12 @@
-"""Whole training steps: ResNet-18 and the audio network, strided and with learnable strides.
+"""Whole networks, strided and with learnable strides: what a training step and an answer take.
 
     python -m benchmarks.network [--quick]
 
-As in the paper, R = 4, maps are larger than those of the strided network, so there is more to
-convolve; with tight windows they are as large. What the layers themselves add is the time relative
-to the strided network, divided by the same ratio of convolution multiply-accumulates.
+ResNet-18 and the audio network, all with the strides of the strided one. As in the paper, R = 4,
+maps are larger than those of the strided network, so there is more to convolve; with tight windows
+they are as large. "after" and "before" is where a block downsamples: after its first convolution,
+as in the paper, or before it. A training step has forward, backward and SGD; frozen is the same
+network as constants, in eval mode. All figures are relative to the strided network.
 """
 
 from collections.abc import Callable
@@ -15,31 +17,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import harness
-from diffstride import cost, models
-from diffstride.layers.resizer import Resizer
+from diffstride import cost, freeze, models
 
+WINDOWS = {"paper": 4.0, "symmetric": 1.0, "tight": 1.0}
 SIDES: dict[str, dict[str, Any]] = {
-    "strided": {"downsampling": "strided"},
-    "paper, R = 4": {"smoothness": 4.0},
-    "tight, R = 1, after": {"smoothness": 1.0, "convention": "tight"},
-    "tight, R = 1, before": {"smoothness": 1.0, "convention": "tight", "placement": "before"},
+    f"{name}, R = {r:g}, {where}": {"convention": name, "smoothness": r, "placement": where}
+    for name, r in WINDOWS.items()
+    for where in ("after", "before")
 }
 NETWORKS = {"resnet18": "resnet18", "audio": "audio_cnn"}
 
 
-def network(name: str, side: str = "paper, R = 4") -> nn.Module:
-    return models.create(NETWORKS[name], num_classes=10, **SIDES[side])
+def network(name: str, side: str = "paper, R = 4, after") -> nn.Module:
+    options = SIDES.get(side, {"downsampling": side})
+    return models.create(NETWORKS[name], num_classes=10, **options)
 
 
 def inputs(name: str, quick: bool) -> Tensor:
     if name == "audio":
         return torch.randn(4 if quick else 16, 1, 64, 100)
     return torch.randn(8 if quick else 32, 3, 32, 32)
-
-
-def convolution_macs(model: nn.Module, size: tuple[int, ...]) -> int:
-    """Multiply-accumulates for one example, without those of the resampling."""
-    return sum(use.macs for use in cost(model, size).layers if not isinstance(use.layer, Resizer))
 
 
 def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
@@ -54,31 +51,44 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
     return step
 
 
+def answer(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
+    model.eval()
+    with torch.no_grad():
+        frozen = freeze(model, tuple(x.shape[1:])) if has_strides(model) else model
+
+    def step() -> Tensor:
+        with torch.inference_mode():
+            return frozen(x)
+
+    return step
+
+
+def has_strides(model: nn.Module) -> bool:
+    return any(name.endswith("stride") for name, _ in model.named_parameters())
+
+
 def main() -> None:
     options = harness.arguments(__doc__)
     rows = []
     for name in NETWORKS:
         x = inputs(name, options.quick)
-        made = {side: network(name, side) for side in SIDES}
-        macs = {side: convolution_macs(model, tuple(x.shape[1:])) for side, model in made.items()}
-        times = harness.interleaved(
-            {side: training_step(model, x) for side, model in made.items()}, min(options.rounds, 7)
-        )
-        for side in list(SIDES)[1:]:
-            ratio, work = times[side] / times["strided"], macs[side] / macs["strided"]
-            rows.append(
-                {
-                    "network": name,
-                    "input": "×".join(map(str, x.shape)),
-                    "strides": side,
-                    "strided ms": 1e3 * times["strided"],
-                    "ms": 1e3 * times[side],
-                    "time ratio": ratio,
-                    "MACs ratio": work,
-                    "time / MACs": ratio / work,
-                }
-            )
-    harness.report("network", rows, options, "float32, S = 2; one training step with SGD")
+        made = {side: network(name, side) for side in ("strided", *SIDES)}
+        macs = {side: cost(model, tuple(x.shape[1:])).macs for side, model in made.items()}
+        rounds = min(options.rounds, 9)
+        steps = {side: training_step(model, x) for side, model in made.items()}
+        training = harness.interleaved(steps, rounds)
+        frozen = harness.interleaved({side: answer(m, x) for side, m in made.items()}, rounds)
+        for side in SIDES:
+            row = {"network": name, "strides": side, "MACs": macs[side] / macs["strided"]}
+            row["training step"] = training[side] / training["strided"]
+            row["frozen"] = frozen[side] / frozen["strided"]
+            row |= {"step ms": 1e3 * training[side], "strided ms": 1e3 * training["strided"]}
+            rows.append(row)
+    shapes = " and ".join(
+        "×".join(map(str, inputs(name, options.quick).shape)) for name in NETWORKS
+    )
+    note = f"float32, strides as the strided network's, inputs {shapes}; relative to strided"
+    harness.report("network", rows, options, note)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md and draw its figures, from what sweeps have measured.
+"""Write the tables of sweeps into the pages, and draw their figures, from what was measured.
 
     python -m docs.results [SWEEP...]
 
@@ -19,7 +19,7 @@ from diffstride.lab.runs.documents import write_rows
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/results.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "training")]
 DATA = ROOT / "docs/results"
 COLOURS = {"strided": GREY, "spectral": ORANGE, "diffstride": BLUE, "budget": GREEN}
 # The mean of max − min of so many normal numbers.
@@ -38,6 +38,7 @@ def collect(folder):
     for entry, run in Sweep(folder).begun():
         if not run.finished:
             continue
+        accuracies, costs = run.curve("test_accuracy", 100), run.curve("mmacs")
         lines.append(
             {
                 "run": entry["name"],
@@ -49,6 +50,8 @@ def collect(folder):
                 "J": f"{run.penalty or 0:.4f}",
                 "strides": " ".join(f"{stride.last:.2f}" for stride in run.strides),
                 "minutes": f"{run.minutes:.2f}",
+                "accuracies": " ".join(f"{value:.2f}" for _, value in accuracies),
+                "costs": " ".join(f"{value:.3f}" for _, value in costs),
             }
         )
     return lines
@@ -222,8 +225,72 @@ def rates(lines):
     return "\n".join([*text, f"| mean | {' | '.join(f'{value:.1f}' for value in means)} |"])
 
 
+DATASETS = {
+    "digits": "digits",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "notes": "instruments of notes",
+}
+
+
+def by_dataset(name):
+    """The runs of sweeps of one name on several datasets: smoothness-digits for one."""
+    return {key: rows(DATA / f"{name}-{key}.csv") for key in DATASETS if found(f"{name}-{key}")}
+
+
+def found(name):
+    return (DATA / f"{name}.csv").exists()
+
+
+def compared(name):
+    """A row for each setting, a column for each dataset, and the mean of these."""
+    lines = by_dataset(name)
+    settings = list(dict.fromkeys((x["row"], x["column"]) for own in lines.values() for x in own))
+    text = [f"| | {' | '.join(DATASETS[key] for key in lines)} | mean |"]
+    text.append(f"|---|{'---:|' * (len(lines) + 1)}")
+    several = len({column for _, column in settings}) > 1
+    for row, column in settings:
+        own = [
+            [x for x in runs if (x["row"], x["column"]) == (row, column)] for runs in lines.values()
+        ]
+        title = f"{NAMES[column]}, {row}" if several else row.replace("smoothness", "R =")
+        mean_of_all = statistics.mean(map(mean, own))
+        text.append(f"| {title} | {' | '.join(map(cell, own))} | {mean_of_all:.1f} |")
+    every = [x for runs in lines.values() for x in runs]
+    seeds = sorted({x["seed"] for x in every})
+    hours = sum(float(x["minutes"]) for x in every) / 60
+    note = f"{len(every)} runs, seeds {', '.join(seeds)}, {hours:.1f} hours of one core."
+    return "\n".join([*text, "", note])
+
+
+def draw_anneal():
+    """Accuracy and cost over the epochs, with R that stays and R that changes."""
+    lines = by_dataset("anneal")
+    figure, axes = plt.subplots(2, len(lines), figsize=(11, 5.6), sharex="col", squeeze=False)
+    for column, (key, runs) in zip(axes.T, lines.items(), strict=True):
+        settings = list(dict.fromkeys(run["row"] for run in runs))
+        for setting, colour in zip(settings, (GREY, ORANGE, BLUE), strict=True):
+            for ax, name in zip(column, ("accuracies", "costs"), strict=True):
+                own = [run[name].split() for run in runs if run["row"] == setting]
+                values = [statistics.mean(map(float, epoch)) for epoch in zip(*own, strict=True)]
+                ax.plot(range(1, len(values) + 1), values, "o-", ms=3, color=colour, label=setting)
+        column[0].set_title(DATASETS[key])
+        column[0].set_ylabel("accuracy (%)")
+        column[1].set(ylabel="M MACs", xlabel="epoch")
+        for ax in column:
+            ax.grid(alpha=0.3)
+    # The first epochs would hide the differences between the last.
+    for ax in axes[0]:
+        last = [line.get_ydata()[-1] for line in ax.get_lines()]
+        ax.set_ylim(min(last) - 12, max(last) + 2)
+    axes[0][0].legend(frameon=False)
+    return figure
+
+
 TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
+COMPARISONS = ("smoothness", "placement", "anneal")
+"""Sweeps of several datasets, whose tables have a column for each."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
     "regularisation-small": {"regularisation-small": draw_penalty},
@@ -232,20 +299,32 @@ FIGURES = {
 """What is drawn of a sweep, by the name of the file."""
 
 
+def put(name, made):
+    """Write a table into the page that has a place for it."""
+    between = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+    count = 0
+    for page in PAGES:
+        text, here = between.subn(lambda m: m[1] + made + m[2], page.read_text())
+        count += here
+        if here:
+            page.write_text(text)
+    assert count == 1, f"no page has a place for the table of {name}"
+
+
 def main(sweeps):
     for folder in map(Path, sweeps):
-        write_rows(DATA / f"{folder.name}.csv", collect(folder))
-    page = PAGE.read_text()
+        write_rows(DATA / f"{folder.name.removesuffix('-own')}.csv", collect(folder))
     for path in sorted(DATA.glob("*.csv")):
+        if path.stem.startswith(COMPARISONS):
+            continue
         lines = rows(path)
-        between = re.compile(rf"(<!-- {path.stem} -->\n).*?(\n<!-- /{path.stem} -->)", re.DOTALL)
-        made = TABLES.get(path.stem, table)(lines)
-        page, count = between.subn(lambda m, made=made: m[1] + made + m[2], page)
-        assert count == 1, f"the page has no place for the table of {path.stem}"
+        put(path.stem, TABLES.get(path.stem, table)(lines))
         for name, draw in FIGURES[path.stem].items():
             save(draw(lines), DATA / f"{name}.svg")
-    PAGE.write_text(page)
-    print(PAGE)
+    for name in COMPARISONS:
+        put(name, compared(name))
+    save(draw_anneal(), DATA / "anneal.svg")
+    print(*PAGES)
 
 
 if __name__ == "__main__":

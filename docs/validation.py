@@ -5,15 +5,20 @@
 NEW_FOLDER gets the training data as two files: ``test.parquet`` with the last fifth of its rows, or
 with ``--by`` the rows whose value in that column is the largest that their class has (a program of
 an instrument, a speaker: something that the training part then has not heard), and
-``train.parquet`` with the others. The test data of FOLDER are not read.
+``train.parquet`` with the others. The test data of FOLDER are not read. FOLDER may also be the word
+"digits", for the handwritten digits that the demo trains on.
 """
 
 import argparse
+import io
 from pathlib import Path
 
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
+from PIL import Image
+
+from diffstride.lab.data.images import load_digits
 
 
 def split(
@@ -31,6 +36,16 @@ def split(
     return table.filter(pyarrow.compute.invert(is_held)), table.filter(is_held)
 
 
+def digits() -> pyarrow.Table:
+    """Return the training part of the embedded digits, as pictures in a table."""
+    train = load_digits().train
+    files = []
+    for pixels in train.images:
+        Image.fromarray(pixels[0].numpy()).save(file := io.BytesIO(), "PNG")
+        files.append({"bytes": file.getvalue(), "path": None})
+    return pyarrow.table({"image": files, "label": train.labels.tolist()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -38,8 +53,12 @@ def main() -> None:
     parser.add_argument("--by", metavar="COLUMN")
     parser.add_argument("--label", default="label", metavar="COLUMN")
     options = parser.parse_args()
-    (path,) = options.folder.glob("train*.parquet")
-    train, held = split(pyarrow.parquet.read_table(path), options.by, options.label)
+    if str(options.folder) == "digits":
+        table = digits()
+    else:
+        (path,) = options.folder.glob("train*.parquet")
+        table = pyarrow.parquet.read_table(path)
+    train, held = split(table, options.by, options.label)
     options.new_folder.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(train, options.new_folder / "train.parquet")
     pyarrow.parquet.write_table(held, options.new_folder / "test.parquet")

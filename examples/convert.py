@@ -93,9 +93,9 @@ def main() -> None:
     add = parser.add_argument
     add("--epochs", type=int, default=10, help="of the network before (%(default)s)")
     add("--smoothness", type=float, default=1.0, help="R of the new strides (%(default)s)")
-    conventions = ("symmetric", "tight")
+    conventions = ("tight", "symmetric", "paper")
     text = "where windows fall; with tight ones every map keeps its size (%(default)s)"
-    add("--convention", choices=conventions, default="symmetric", help=text)
+    add("--convention", choices=conventions, default="tight", help=text)
     add("--seed", type=int, default=0, help="of weights and the order of images (%(default)s)")
     args = parser.parse_args()
     if args.epochs < 1:

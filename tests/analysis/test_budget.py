@@ -126,7 +126,7 @@ def test_converted_networks_have_budgets_too():
         def forward(self, x):
             return self.second(self.first(x).relu()) * self.beside(x)
 
-    model, report = convert(Branches(), torch.rand(1, *SIZE), smoothness=1.0)
+    model, report = convert(Branches(), torch.rand(1, *SIZE), convention="paper")
     # Convolutions make whole maps, which downsampling then makes smaller: by hand.
     first, last = 18, 11
     whole = 3 * 8 * 9 * 32**2 + 8 * 8 * 9 * first**2 + 3 * 8 * 16 * 29**2

@@ -116,7 +116,8 @@ def test_padding_means_what_it_means_in_torch(padding):
     y = functional.diff_stride_conv(
         x, layer.weight, layer.bias, 1.7, padding=padding, dilation=(2, 1), smoothness=1.0
     )
-    torch.testing.assert_close(y, functional.diff_stride(layer(x), 1.7, smoothness=1.0))
+    expected = functional.diff_stride(layer(x), 1.7, smoothness=1.0, convention="tight")
+    torch.testing.assert_close(y, expected)
 
 
 def spy(monkeypatch):
@@ -139,7 +140,7 @@ def spy(monkeypatch):
 
 @pytest.mark.parametrize(
     ("kernel", "expected"),
-    [((1, 1), (18, 18)), ((1, 3), (18, 32)), ((3, 1), (32, 18)), ((3, 3), (32, 32))],
+    [((1, 1), (16, 16)), ((1, 3), (16, 32)), ((3, 1), (32, 16)), ((3, 3), (32, 32))],
 )
 def test_the_cheapest_order_is_taken(kernel, expected, monkeypatch):
     seen = spy(monkeypatch)
@@ -243,6 +244,6 @@ def test_on_frequencies_autocast_leaves_precision_alone():
 def test_on_frequencies_a_batch_may_be_empty():
     x, weight = torch.randn(0, 4, 16, 16, requires_grad=True), torch.randn(6, 4, 3, 3)
     y = spectral(x, weight)
-    assert y.shape == (0, 6, 16, 16)
+    assert y.shape == (0, 6, 8, 8)
     y.sum().backward()
     assert x.grad.shape == x.shape

@@ -5,7 +5,14 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
+from diffstride import (
+    DiffStride1d,
+    DiffStride2d,
+    DiffStrideConv2d,
+    SpectralPool2d,
+    functional,
+    parameter_groups,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +112,7 @@ def in_place(model):
 
 
 def by_an_optimiser(model):
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimiser = torch.optim.SGD(parameter_groups(model, 0.5, weight_decay=0, stride_lr=100))
     with torch.enable_grad():
         model(torch.randn(2, 1, 32, 28)).square().mean().backward()
     optimiser.step()

@@ -75,7 +75,7 @@ def test_networks_of_others_are_converted_and_train(name, tmp_path):
         if isinstance(module, nn.BatchNorm2d):  # EfficientNet begins with next to nothing
             nn.init.ones_(module.weight)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    converted, report = convert(model, example(dims), smoothness=2.0)
+    converted, report = convert(model, example(dims), smoothness=2.0, convention="paper")
     assert report.sites
     # The original is as it was, and its state loads under the same names.
     assert not sites(model)
@@ -175,13 +175,11 @@ def test_what_is_converted_can_be_chosen():
     assert [s.name for s in convert(model, x, kinds=["maxpool"])[1].sites] == ["1"]
     assert [s.name for s in convert(model, x, include=["[2-9]"])[1].sites] == ["3"]
     assert [s.name for s in convert(model, x, exclude=["3"])[1].sites] == ["1"]
-    converted, report = convert(
-        model, x, pooling="replace", stride=3.0, smoothness=1.0, shared=True
-    )
+    converted, report = convert(model, x, pooling="replace", stride=3.0, shared=True)
     assert isinstance(converted[1], nn.Identity)
     assert converted[1].downsample.strides == (3, 3)
     assert converted[1].downsample.shared
-    assert report.sites[0].size_after == (23, 23)
+    assert report.sites[0].size_after == (21, 21)
     converted.load_state_dict(model.state_dict())
     with pytest.warns(UserWarning, match="nothing was converted"):
         same, report = convert(model, x, include=["nothing"])
@@ -282,7 +280,7 @@ class Custom(nn.Conv2d):
         (BesideTheInput, {}, "the output of down meets that of __getitem__"),
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Flatten(), nn.Linear(4096, 3)),
-            {},
+            {"convention": "paper"},
             r"2 \(Linear\) can't take what comes to it now.*AdaptiveAvgPool2d",
         ),
         (lambda: nn.MaxPool2d(2, return_indices=True), {}, "returns indices"),

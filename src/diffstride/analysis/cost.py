@@ -265,7 +265,7 @@ class _SoftCounting(_Counting):
                 self._sizes[output] = [_Soft(m, _soft(n).slopes) for m, n in sizes]
         kept = self._made[layer] = self._sizes.get(output, whole)
         made = kept
-        if isinstance(layer, Converted):
+        if isinstance(layer, Converted) and not layer.downsample_first:
             made = _scaled(size, x.shape[2:], _size_made(layer, x, output))
         self.macs += self._macs(layer, x, output, size, made, kept)
 

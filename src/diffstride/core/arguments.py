@@ -97,7 +97,10 @@ def check_choice(value: str, choices: Collection[str], name: str) -> None:
 def check_sizes(size: Sequence[int]) -> None:
     """Raise a ValueError unless every axis has at least 1 sample."""
     if any(n < 1 for n in size):
-        raise ValueError(f"the input size must be at least 1 on every axis, got {tuple(size)}")
+        raise ValueError(
+            f"the input size must be at least 1 on every axis, got {tuple(size)}: if a stride "
+            f"before it has grown so far that nothing was left, hold that with max_stride"
+        )
 
 
 def spatial_size(size: int | Sequence[int], axes: int) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ output. That is exact for any padding, and less work wherever few channels becom
 stride is large. What the matrices make is larger than the input: the backward pass makes it again.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from diffstride.core import arguments, circular
 from diffstride.core.circular import Options
 from diffstride.core.resample import chain, factors, folded, is_channels_last, no_autocast, resample
-from diffstride.core.rule import AxisPlan, Rule, plan
+from diffstride.core.rule import REPLACING, AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, cheapest, work_of_orders
 
@@ -59,16 +58,17 @@ def diff_stride_conv(
             the kernel, and convolves at the size that comes out. ``"spectral"`` convolves on the
             kept frequencies, for circular padding that keeps the size. ``"auto"`` takes the
             cheapest that applies. The numbers are the same.
-        rule: every other argument of :func:`diff_stride`.
+        rule: every other argument of :func:`diff_stride`. Windows are tight and R is 1 unless
+            given, so that the size is that of a strided convolution.
 
     >>> x, weight = torch.rand(2, 3, 16, 16), torch.rand(8, 3, 1, 1)
-    >>> diff_stride_conv(x, weight, None, 2.0, smoothness=1.0).shape
-    torch.Size([2, 8, 10, 10])
+    >>> diff_stride_conv(x, weight, None, 2.0).shape
+    torch.Size([2, 8, 8, 8])
     """
     axes = weight.ndim - 2
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
-    checked = Rule(**rule)
+    checked = Rule(**{**REPLACING, **rule})
     size = convolved_size(shape_of(x)[-axes:], shape_of(weight)[2:], padding, dilation)
     plans = plan(checked, size, stride, x.device)
     return convolve(x, weight, bias, plans, padding, dilation, groups, padding_mode, checked, order)
@@ -120,13 +120,12 @@ def convolve(
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
         y = circular.convolve(x.to(work), weight.to(work), plans, options)
         if bias is not None:
-            gain = math.prod(p.gain for p in plans)
-            y = y + (bias.to(work) * gain).reshape(-1, *[1] * axes)
+            y = y + (bias.to(work) * _gain(plans)).reshape(-1, *[1] * axes)
         y = y.to(x.dtype)
     elif order == "taps":
         y = _by_taps(x.contiguous(), weight, plans, options)
         if bias is not None:
-            y = y + (bias * math.prod(p.gain for p in plans)).reshape(-1, *[1] * axes)
+            y = y + (bias * _gain(plans)).reshape(-1, *[1] * axes)
         if is_channels_last(x, axes):
             y = y.movedim(1, -1).contiguous().movedim(-1, 1)
     else:
@@ -136,11 +135,19 @@ def convolve(
         if any(early):
             x = resample(x, early, path=rule.path)
             if bias is not None:  # downsampled after, a constant would have grown
-                bias = bias * math.prod(p.gain for p in early if p)
+                bias = bias * _gain([p for p in early if p])
         y = _convolve(x, weight, bias, options)
         if any(late):
             y = resample(y, late, path=rule.path)
     return y[0] if unbatched else y
+
+
+def _gain(plans: Sequence[AxisPlan]) -> float:
+    """Return what carrying out the plans multiplies a constant by."""
+    gain = 1.0
+    for axis in plans:  # compilers stumble over math.prod of a generator
+        gain *= axis.gain
+    return gain
 
 
 def convolved_size(

@@ -30,6 +30,11 @@ CHOICES: dict[str, Collection[str]] = {
 }
 
 
+REPLACING: dict[str, Any] = {"smoothness": 1.0, "convention": "tight"}
+"""The defaults of what takes the place of a strided layer: it makes maps of the same size, and R is
+the smallest with which a stride always has a frequency to learn from (docs/cost.md compares)."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """How any axis is downsampled by any stride. Layers, functions and conversions share it.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.conv import ORDERS, convolve, convolved_size, work_of
-from diffstride.core.rule import Rule
+from diffstride.core.rule import REPLACING, Rule
 from diffstride.core.tracing import shape_of
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
@@ -50,7 +50,8 @@ class DiffStrideConvNd(Resizer):
         self.order = order
         self.weight: nn.Parameter = convolution.weight
         self.bias: nn.Parameter | None = convolution.bias
-        self.downsample = self.downsampling(stride, device=device, dtype=dtype, **downsampling)
+        make = {**REPLACING, "device": device, "dtype": dtype, **downsampling}
+        self.downsample = self.downsampling(stride, **make)
         self.axes = self.downsample.axes
 
     @property
@@ -108,7 +109,7 @@ class DiffStrideConv1d(DiffStrideConvNd):
     """``nn.Conv1d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
 
     >>> DiffStrideConv1d(2, 4, 5, stride=4.0, padding=2)(torch.rand(8, 2, 100)).shape
-    torch.Size([8, 4, 33])
+    torch.Size([8, 4, 25])
     """
 
     convolution = nn.Conv1d
@@ -125,20 +126,21 @@ class DiffStrideConv2d(DiffStrideConvNd):
         in_channels, out_channels, kernel_size, padding, dilation, groups, bias, padding_mode:
             as for ``nn.Conv2d``.
         stride: the initial stride, one number or one per axis, at least 1.
-        order: ``"auto"``, ``"after"``, ``"before"`` or ``"spectral"``: how, not what.
-        downsampling: every other argument of :class:`DiffStride2d`.
+        order: ``"auto"``, ``"after"``, ``"before"``, ``"taps"`` or ``"spectral"``: how, not what.
+        downsampling: every other argument of :class:`DiffStride2d`. Windows are tight and R is 1
+            unless given, so that sizes are those of a strided convolution.
 
     Attributes:
         weight, bias: as in ``nn.Conv2d``.
         downsample: the :class:`DiffStride2d` that holds the stride.
 
-    >>> layer = DiffStrideConv2d(3, 8, 3, stride=2.0, padding=1, smoothness=1.0)
+    >>> layer = DiffStrideConv2d(3, 8, 3, stride=2.0, padding=1)
     >>> layer(torch.rand(2, 3, 32, 32)).shape
-    torch.Size([2, 8, 18, 18])
+    torch.Size([2, 8, 16, 16])
     >>> layer
     DiffStrideConv2d(
       3, 8, kernel_size=(3, 3), padding=(1, 1)
-      (downsample): DiffStride2d(stride=(2, 2), learnable=True, smoothness=1)
+      (downsample): DiffStride2d(stride=(2, 2), learnable=True, smoothness=1, convention='tight')
     )
     """
 
@@ -149,8 +151,8 @@ class DiffStrideConv2d(DiffStrideConvNd):
 class DiffStrideConv3d(DiffStrideConvNd):
     """``nn.Conv3d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
 
-    >>> DiffStrideConv3d(1, 4, 3, stride=2, padding=1, smoothness=1)(torch.rand(1, 8, 8, 8)).shape
-    torch.Size([4, 6, 6, 6])
+    >>> DiffStrideConv3d(1, 4, 3, stride=2, padding=1)(torch.rand(1, 8, 8, 8)).shape
+    torch.Size([4, 4, 4, 4])
     """
 
     convolution = nn.Conv3d

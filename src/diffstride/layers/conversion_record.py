@@ -21,24 +21,29 @@ _HARMLESS = {"__init__", "__repr__", "__str__", "_get_name", "extra_repr", "rese
 _HARMLESS |= {"__constants__", "__annotations__", "__annotate_func__", "__annotations_cache__"}
 
 
+def any_site(name: str, layer: type, pooling: str, is_first: bool) -> dict[str, Any]:
+    """Return what the entry of every site has: ``is_first`` if it downsamples before the layer."""
+    site = {"name": name, "layer": layer.__name__, "pooling": pooling}
+    return site | ({"placement": "before"} if is_first else {})
+
+
 def leader_site(
-    name: str, layer: type, pooling: str, stride: Sequence[float], options: Mapping[str, Any]
+    site: Mapping[str, Any], stride: Sequence[float], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the entry of a site that gets a stride."""
     # Where a stride is, its layer's weights say; a dtype is written by its name.
     kept = {key: value for key, value in options.items() if key != "device"}
     if isinstance(kept.get("dtype"), torch.dtype):
         kept["dtype"] = str(kept["dtype"]).removeprefix("torch.")
-    site = {"name": name, "layer": layer.__name__, "pooling": pooling}
-    return site | {"stride": [float(s) for s in stride], "options": kept}
+    return {**site, "stride": [float(s) for s in stride], "options": kept}
 
 
 def follower_site(
-    name: str, layer: type, pooling: str, leader: str, ratio: Sequence[float], same_size: bool
+    site: Mapping[str, Any], leader: str, ratio: Sequence[float], same_size: bool
 ) -> dict[str, Any]:
     """Return the entry of a site that follows another."""
-    site = {"name": name, "layer": layer.__name__, "pooling": pooling, "follows": leader}
-    return site | {"ratio": [float(r) for r in ratio], "same_size": same_size}
+    ratios = [float(r) for r in ratio]
+    return {**site, "follows": leader, "ratio": ratios, "same_size": same_size}
 
 
 def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
@@ -175,7 +180,7 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
     else:
         new = converted.recast(module, _class_of(module))
         new.stride = (1,) * axes
-    new.downsample = layer
+    new.downsample, new.downsample_first = layer, site.get("placement") == "before"
     if model is module:
         return new  # type: ignore[no-any-return]
     for parent in list(model.modules()):

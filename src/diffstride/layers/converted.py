@@ -30,16 +30,18 @@ class Converted(nn.Module):
     sizes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """Before and after ``downsample`` in the pass that is running, for layers that follow."""
     downsample_first = False
-    """Whether the order is the other one, which for some layers gives the same for less."""
+    """Whether ``downsample`` comes before the layer instead."""
 
     # Layers of torch call it "input", and may be called with its name.
     def forward(self, input: Tensor) -> Tensor:
         if self.downsample_first:
-            return super().forward(self.downsample(input))  # type: ignore[no-any-return]
+            after: Tensor = self.downsample(input)
+            self.sizes = shape_of(input), shape_of(after)
+            return super().forward(after)  # type: ignore[no-any-return]
         if self.is_reorderable and not self._is_seen:
             return self._in_cheapest_order(input)
         before = super().forward(input)
-        after: Tensor = self.downsample(before)
+        after = self.downsample(before)
         self.sizes = shape_of(before), shape_of(after)
         return after
 
@@ -50,16 +52,15 @@ class Converted(nn.Module):
         See :mod:`diffstride.core.conv`. It then computes what convolutions of torch do.
         """
         layer = self.downsample
-        learns = isinstance(layer, DiffStrideNd) or (
-            isinstance(layer, Following) and layer.same_size
-        )
-        return learns and is_plain_convolution(self)
+        needs_sizes = isinstance(layer, Following) and not layer.same_size
+        is_free = isinstance(layer, Resizer) and not needs_sizes and not self.downsample_first
+        return is_free and is_plain_convolution(self)
 
     @property
     def _is_seen(self) -> bool:
         """Whether somebody looks at, or changes, what passes from the layer to its downsampling."""
         layer: Any = self.downsample
-        for module in {layer, layer.stride_owner}:
+        for module in {layer, layer.stride_owner or layer}:
             computes_else = "forward" in vars(module) or type(module).forward not in _FORWARDS
             if computes_else or any(getattr(module, hooks) for hooks in _HOOKS):
                 return True
@@ -70,7 +71,7 @@ class Converted(nn.Module):
 
     def _in_cheapest_order(self: Any, x: Tensor) -> Tensor:
         layer: Any = self.downsample
-        layer = layer.stride_owner
+        layer = layer.stride_owner or layer
         layer.check(x)
         size = self.size_before_downsampling(shape_of(x)[-layer.axes :])
         names = ("padding", "dilation", "groups", "padding_mode")
@@ -121,11 +122,33 @@ CONVERTED: dict[type[nn.Module], tuple[str, int, type[Any]]] = {
 """What can be converted: its kind, the number of its axes, and what it becomes."""
 
 
+def join(convolution: nn.Module, layer: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Put a layer that downsamples into the convolution before it, so that both run as one.
+
+    Returns the convolution, and what to call after it: nothing, an identity; or the layer, if it is
+    none of this library.
+    """
+    if not (isinstance(layer, Resizer) and torch_class(convolution)):
+        return convolution, layer
+    kind: Any = type(convolution)
+    joined = recast(convolution, converted_class(kind))
+    joined.downsample = layer
+    return joined, nn.Identity()
+
+
+def again(layer: nn.Module) -> nn.Module:
+    """Return what does the same as a layer elsewhere in the network, where its stride stays."""
+    if isinstance(layer, DiffStrideNd):
+        return Following(layer, (1,) * layer.axes, same_size=True)
+    return layer  # which has nothing to save
+
+
 class Following(Resizer):
     """Downsampling by the stride of another layer, for branches that meet.
 
-    The layer that is followed, the leader, has the stride: it belongs to the network there, and is
-    only referred to here, so that it is saved and sent between processes once. It learns for both.
+    The layer that is followed, the leader, is or has the one with the stride: that belongs to the
+    network there, and is only referred to here, so that it is saved and sent between processes
+    once. It learns for both.
 
     Where both get maps of one size, this is the leader's downsampling, called again. Otherwise it
     makes the size that the leader has made just before, with the leader's stride times how much
@@ -135,7 +158,9 @@ class Following(Resizer):
 
     follows = True
 
-    def __init__(self, leader: Converted, ratio: Sequence[float], same_size: bool = False) -> None:
+    def __init__(
+        self, leader: Converted | DiffStrideNd, ratio: Sequence[float], same_size: bool = False
+    ) -> None:
         super().__init__()
         self._leader = [leader]  # in a list: as an attribute it would be registered here too
         self.ratio = tuple(ratio)
@@ -144,13 +169,14 @@ class Following(Resizer):
         self.axes = self.stride_owner.axes
 
     @property
-    def leader(self) -> Converted:
+    def leader(self) -> Converted | DiffStrideNd:
         return self._leader[0]
 
     @property
     def stride_owner(self) -> DiffStrideNd:
-        assert isinstance(self.leader.downsample, DiffStrideNd)
-        return self.leader.downsample
+        owner = self.leader.downsample if isinstance(self.leader, Converted) else self.leader
+        assert isinstance(owner, DiffStrideNd)
+        return owner
 
     @property
     def rule(self) -> Rule:  # type: ignore[override]
@@ -164,7 +190,7 @@ class Following(Resizer):
 
     def _sizes(self) -> list[tuple[int, ...]]:
         """Return the spatial sizes before and after the leader's downsampling."""
-        assert self.leader.sizes is not None
+        assert isinstance(self.leader, Converted) and self.leader.sizes is not None
         return [shape[-self.axes :] for shape in self.leader.sizes]
 
     def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:

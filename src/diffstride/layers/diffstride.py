@@ -236,7 +236,9 @@ class DiffStride2d(DiffStrideNd):
         size_multiple: rounds the kept length up to a multiple of this, at most to the input's.
         min_stride, max_stride: the range the stride is held in while training.
         norm: ``"ortho"``, ``"forward"`` or ``"backward"``: by how much a constant grows.
-        convention: ``"paper"`` or ``"symmetric"``: whether the last axis keeps one frequency more.
+        convention: ``"paper"``: the last axis keeps one frequency more than the others;
+            ``"symmetric"``: it does not; ``"tight"``: windows end at the cut-off, and an axis keeps
+            ⌊N/S⌋ samples.
         window: the shape of the fall; :func:`diffstride.functional.diff_stride` has the names.
         basis: the functions of which the lowest are kept; the names are there too.
         path: ``"auto"``, ``"operator"`` or ``"fft"``: how it is computed, not what.

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from diffstride.layers.converted import join
 from diffstride.models.spec import Spec, Stride, initialise
 
 # As published: batch statistics move slowly.
@@ -60,6 +61,8 @@ class InvertedBottleneck(nn.Module):
         self.downsample, conv_stride = spec.downsample(stride)
         self.is_first = spec.is_first
         self.depthwise = spec.conv(inner, inner, stage.kernel, stride=conv_stride, groups=inner)
+        if not self.is_first:
+            self.depthwise, self.downsample = join(self.depthwise, self.downsample)
         self.norm = spec.norm(inner, **NORM)
         self.excite = SqueezeExcitation(spec, inner, max(1, inputs // 4))
         self.narrow = nn.Sequential(spec.conv(inner, outputs, 1), spec.norm(outputs, **NORM))

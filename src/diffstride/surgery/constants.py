@@ -120,13 +120,14 @@ def _constant(module: Any, size: Size, axes: list[AxisConstants], like: Tensor) 
     else:
         return Frozen(axes, like)
     before = None
-    if isinstance(layer, _ConvNd) and not _has_hooks(module.downsample):
+    comes_first = isinstance(module, Converted) and module.downsample_first
+    if isinstance(layer, _ConvNd) and not comes_first and not _has_hooks(module.downsample):
         before = _before(layer, size, axes, like)
     downsample = before or Frozen(axes, like)
     if isinstance(module, DiffStrideConvNd):
         return FrozenConv(layer, downsample, before is not None)
     _move_hooks(module.downsample, downsample)
-    layer.downsample, layer.downsample_first = downsample, before is not None
+    layer.downsample, layer.downsample_first = downsample, comes_first or before is not None
     return layer  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,6 @@
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,70 +11,16 @@ from torch.nn.modules.conv import _ConvNd
 from diffstride.analysis.cost import cost
 from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.core import arguments
+from diffstride.core.rule import REPLACING
 from diffstride.layers import conversion_record
 from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
-from diffstride.surgery.map_sizes import Size, SizeChange
+from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
 from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
 from diffstride.surgery.size_trace import SizeTrace, Use, check_sizes
-from diffstride.text import aligned, times
 
 POOLINGS = ("keep", "replace")
+PLACEMENTS = ("after", "before")
 EXCLUDED = "not among those to convert"
-
-
-@dataclass(frozen=True)
-class ConvertedSite:
-    """One layer that was converted."""
-
-    name: str
-    before: str
-    """What it was: its class and stride."""
-    after: str
-    """What comes after it now."""
-    group: int
-    """Sites of one group make one size."""
-    size_before: Size
-    size_after: Size
-
-
-@dataclass(frozen=True)
-class LeftAlone(SizeChange):
-    """Something that has a stride and keeps it."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}, {self.reason}"
-
-
-@dataclass(frozen=True)
-class ConversionReport:
-    """What was changed; prints as a table."""
-
-    sites: tuple[ConvertedSite, ...]
-    macs_before: int
-    macs_after: int
-    left_alone: tuple[LeftAlone, ...] = ()
-    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
-    unless an option can't be."""
-
-    def __str__(self) -> str:
-        text = ["nothing was converted"]
-        if self.sites:
-            lines = [("site", "before", "now followed by", "group", "size before", "size now")]
-            for site in self.sites:
-                sizes = times(site.size_before), times(site.size_after)
-                lines.append((site.name, site.before, site.after, str(site.group), *sizes))
-            macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
-            text = [*aligned(lines), macs]
-        if self.left_alone:
-            kept = [("left alone in", "what", "size before", "size after", "why")]
-            for left in self.left_alone:
-                sizes = times(left.size_before), times(left.size_after)
-                kept.append((left.name or "the model", left.operation, *sizes, left.reason))
-            text += aligned(kept)
-        return "\n".join(text)
 
 
 def convert(
@@ -86,16 +31,19 @@ def convert(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     stride: float | Sequence[float] | None = None,
-    smoothness: float = 4.0,
+    smoothness: float | Sequence[float] = REPLACING["smoothness"],
+    convention: str = REPLACING["convention"],
     norm: str = "forward",
     pooling: str = "keep",
+    placement: str = "after",
     groups: Sequence[Sequence[str]] | None = None,
     **options: Any,
 ) -> tuple[nn.Module, ConversionReport]:
     """Return a copy of a network whose strides are learned, and a report of what was changed.
 
     Every strided convolution loses its stride and is followed by a :class:`DiffStride2d` (or 1d,
-    3d) with that stride; poolings likewise. Weights keep their names, so that a state dict of the
+    3d) with that stride; poolings likewise. Both are computed in the cheapest order that gives the
+    same numbers. Weights keep their names, so that a state dict of the
     network loads into its copy. The network is run once, to see which branches meet: layers whose
     outputs are added, multiplied or put side by side share one learnable stride, so that their
     sizes agree whatever is learned.
@@ -111,11 +59,14 @@ def convert(
         kinds: of layers to convert: ``"conv"``, ``"maxpool"``, ``"avgpool"``.
         include: only these layers, by name or pattern (``"layer2.*"``).
         exclude: all but these.
-        stride: the initial stride; that of each layer unless given. With ``convention="tight"`` it
-            is the real number nearby, 1.96 for 2, with which every map keeps its size.
-        smoothness, norm: of the new layers. ``norm="forward"`` keeps the mean of features, which is
-            what trained weights expect.
+        stride: the initial stride; that of each layer unless given, or with tight windows the real
+            number nearby, 1.96 for 2, with which every map keeps its size.
+        smoothness, convention, norm: of the new layers. Tight windows keep the sizes of maps, and
+            ``norm="forward"`` the mean of features, which is what trained weights expect.
         pooling: ``"keep"`` pools at every sample before downsampling, ``"replace"`` does not pool.
+        placement: ``"before"`` downsamples before each convolution that pads as much as it takes
+            away, instead of after it. That costs about as much as the strided network; but trained
+            weights then see maps that are coarser than those they know, and have to learn again.
         groups: names of layers that share a stride, where more are to than must.
         options: every other argument of :class:`DiffStride2d`. ``output_size="keep"`` has every
             layer make the size that it makes now, whatever strides are learned.
@@ -129,14 +80,15 @@ def convert(
 
     >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-    >>> converted, report = convert(model, torch.rand(1, 3, 32, 32), smoothness=1.0)
+    >>> converted, report = convert(model, torch.rand(1, 3, 32, 32))
     >>> print(report)
-    site  before               now followed by     group  size before  size now
-    0     Conv2d, stride 2     DiffStride2d(2, 2)  1      16 × 16      18 × 18
-    2     MaxPool2d, stride 2  DiffStride2d(2, 2)  2      8 × 8        10 × 10
-    0.0553 M MACs before, 0.4883 M now
+    site  before               now with                    group  size before  size now
+    0     Conv2d, stride 2     DiffStride2d(2, 2)          1      16 × 16      16 × 16
+    2     MaxPool2d, stride 2  DiffStride2d(1.875, 1.875)  2      8 × 8        8 × 8
+    0.0553 M MACs before, 0.4399 M now
     """
     arguments.check_choice(pooling, POOLINGS, "pooling")
+    arguments.check_choice(placement, PLACEMENTS, "placement")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
     check_copyable(model, "convert")
@@ -162,9 +114,9 @@ def convert(
         return converted, ConversionReport((), 0, 0, left)
     together = find_groups(uses, sites, traced, groups)
     before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
-    make = {"smoothness": smoothness, "norm": norm, **options}
+    make = {"smoothness": smoothness, "norm": norm, "convention": convention, **options}
     for group in together:
-        record["sites"] += _record(group, uses, sites, stride, pooling, make)
+        record["sites"] += _record(group, uses, sites, stride, pooling, placement, make)
     converted = conversion_record.apply_conversion(converted, record)
     if next(model.parameters(), None) is None:  # which would have said where strides are to be
         converted.to(example_input.device)
@@ -220,6 +172,7 @@ def _record(
     sites: Mapping[str, nn.Module],
     stride: float | Sequence[float] | None,
     pooling: str,
+    placement: str,
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the record of sites that make one size: the first has a stride, others follow."""
@@ -235,6 +188,9 @@ def _record(
         read = use.read.root()
         kept = "keep" if kind == "conv" else pooling
         taken = shortening(module, axes) if kept == "keep" else (0,) * axes
+        # Others would make other sizes of a map that is downsampled before.
+        is_first = placement == "before" and kind == "conv" and not any(taken)
+        site = conversion_record.any_site(name, base, kept, is_first)
         if first is None:
             initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
             if options.get("output_size") == "keep":
@@ -244,13 +200,13 @@ def _record(
                 sizes = zip(full, use.made.size, initial, strict=True)
                 # A layer that pads or not makes a sample more or less than its stride says.
                 initial = tuple(s if int(n / s) == m else max(1.0, n / m) for n, m, s in sizes)
-            record.append(conversion_record.leader_site(name, base, kept, initial, options))
+            record.append(conversion_record.leader_site(site, initial, options))
             first = (read, taken, strides)
         else:
             ratio = [a / b for a, b in zip(strides, first[2], strict=True)]
             # The same size in, so the same size out.
             same = first == (read, taken, strides)
-            record.append(conversion_record.follower_site(name, base, kept, names[0], ratio, same))
+            record.append(conversion_record.follower_site(site, names[0], ratio, same))
     return record
 
 
@@ -294,4 +250,5 @@ def _describe_new(module: nn.Module) -> str:
     if layer.counts and layer.follows:
         return "what its group makes"
     strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
-    return f"{type(layer.stride_owner).__name__}({strides})"
+    order = ", before it" if module.downsample_first else ""
+    return f"{type(layer.stride_owner).__name__}({strides}){order}"

@@ -169,6 +169,10 @@ def _strided(module: Any, strides: tuple[int, ...]) -> Any:
     base = torch_class(module)
     if base is None:  # a layer of ours, or one in the place of a pooling
         return Subsample(strides)
+    if module.downsample_first:
+        subsampled = recast(module, type(module))
+        subsampled.downsample = Subsample(strides)
+        return subsampled
     unconverted = recast(module, base)
     del unconverted.downsample
     unconverted.stride = strides

@@ -210,6 +210,10 @@ GRID = 'recipe = "digits"\n[grid]\n'
         (["toy.toml", "--seeds", "0"], "seeds must be one at least"),
         (["regularisation", "--macs_budget", "5"], "--macs_budget is not for"),
         (GRID + '"data.path" = ["a b", "a/b"]', "would be named diffstride-patha_b-s0"),
+        ("variants = 3", "[[variants]] must be tables of options, got 3"),
+        ('[[variants]]\n"model.width" = 0.5', "each of [[variants]] must have a title for its row"),
+        ('[[variants]]\ntitle = "a"\nseed = 3', "seed is chosen for each run"),
+        ('[[variants]]\ntitle = "a"\n[[variants]]\ntitle = "a"', "would be named diffstride-a-s0"),
     ],
 )
 def test_what_can_not_be_swept_is_said_in_a_line(words, message, tmp_path, capsys):
@@ -235,6 +239,26 @@ def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
     assert [run.config.data.flip for run in told.runs[:4]] == [True, False] * 2
     assert [run.seed for run in told.runs] == [0] * 8 + [1] * 8
     assert told.config.trainer.epochs == 2
+
+
+def test_variants_are_settings_that_go_together(tmp_path):
+    path = tmp_path / "own.toml"
+    wide, narrow = '"model.width" = 0.5\n"model.placement" = "before"', '"model.width" = 0.25'
+    variants = f'[[variants]]\ntitle = "first, wide"\n{wide}\n[[variants]]\ntitle = "b"\n{narrow}'
+    path.write_text(f"{TOY}\n{variants}\n")
+    told = tables.plan_grid(path, seeds=1)
+    assert told.rows == ("first, wide, (2, 2, 2)", "b, (2, 2, 2)")
+    assert list(told.columns) == ["strided", "diffstride"]
+    assert [run.name for run in told.runs] == [
+        "strided-first_wide-2-2-2-s0",
+        "diffstride-first_wide-2-2-2-s0",
+        "strided-b-2-2-2-s0",
+        "diffstride-b-2-2-2-s0",
+    ]
+    chosen = [(run.config.model.width, run.config.model.placement) for run in told.runs]
+    assert chosen == [(0.5, "before")] * 2 + [(0.25, "after")] * 2
+    with pytest.raises(ValueError, match=r"--model\.width is not for"):
+        tables.plan_grid(path, seeds=1, words=["--model.width", "1"])
 
 
 def folder(path, config, epochs=None, accuracy=0.5):

@@ -33,6 +33,10 @@ or FILE.toml, a grid of your own:
   [grid]                  # every combination
   "model.downsampling" = ["strided", "diffstride"]
   "model.strides" = [[2, 2, 2], [3, 2, 3]]
+  [[variants]]            # settings that go together, in a row of their own
+  title = "wide"
+  "model.width" = 1.5
+  "model.placement" = "before"
 
 Other options are those of `diffstride train`, for every run: --data.path, --trainer.epochs. Tables
 of sound need --data.task NAME=PATH[:LABEL] for each task; the paper's are named

@@ -22,7 +22,8 @@ PAPER: dict[str, Any] = toml.loads(Path(__file__).with_name("paper.toml").read_t
 TABLES: dict[str, dict[str, Any]] = PAPER["tables"]
 COST_ROWS: list[str] = TABLES["cost"]["rows"]
 MEAN = "Mean accuracy"
-GRID_NAMES = ("recipe", "title", "seeds", "settings", "grid")  # what the file of a grid may have
+# What the file of a grid may have.
+GRID_NAMES = ("recipe", "title", "seeds", "settings", "grid", "variants")
 
 
 def plan_table(
@@ -188,7 +189,8 @@ def penalty(strides: Sequence[float], sites: int) -> float:
 def plan_grid(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -> SweepPlan:
     """Return the plan of a grid: methods of downsampling are columns, other settings make rows.
 
-    ``path`` is a TOML file with ``recipe``, ``seeds``, ``[settings]`` and ``[grid]``.
+    ``path`` is a TOML file with ``recipe``, ``seeds``, ``[settings]`` and ``[grid]``; each of its
+    ``[[variants]]`` has a ``title`` and settings that go together.
     """
     program = f"diffstride sweep {path}"
     content = _read_grid(path)
@@ -200,16 +202,21 @@ def plan_grid(path: Path, seeds: int | None = None, words: Sequence[str] = ()) -
         numbers = list(range(min(seeds, plan.MOST_RUNS)))
     if not (isinstance(numbers, list) and numbers and all(type(n) is int for n in numbers)):
         raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {numbers!r}")
-    combinations = math.prod(len(values) for values in grid.values())
+    variants = content.get("variants") or [{}]
+    combinations = len(variants) * math.prod(len(values) for values in grid.values())
     plan.check_number(combinations, seeds or len(numbers), str(path))
-    config = plan.common_config(recipe[1], content.get("settings", {}), words, grid, program)
+    varied = {*grid, *(name for variant in variants for name in variant)}
+    config = plan.common_config(recipe[1], content.get("settings", {}), words, varied, program)
     cells = []
-    for values in itertools.product(*grid.values()):
+    for variant, *values in itertools.product(variants, *grid.values()):
         chosen = dict(zip(grid, values, strict=True))
-        cell_config = recipes.override(config, as_words(chosen), program)
+        together = {name: value for name, value in variant.items() if name != "title"}
+        cell_config = recipes.override(config, as_words(chosen | together), program)
         column = cell_config.model.downsampling
         chosen.pop("model.downsampling", None)
-        titles, names = zip(("", column), *map(_titles, chosen, chosen.values()), strict=True)
+        title = [_titles("", variant["title"])] if variant else []
+        own = map(_titles, chosen, chosen.values())
+        titles, names = zip(("", column), *title, *own, strict=True)
         row = ", ".join(titles[1:]) or "all"
         cells.append(Cell("-".join(names), row, column, cell_config))
     sweep = SweepPlan(
@@ -233,7 +240,7 @@ def _titles(name: str, value: Any) -> tuple[str, str]:
     if name == "model.strides":
         return label(value), dashed(value)
     option = name.rpartition(".")[2]
-    return f"{option} {value}", re.sub(r"[^\w.+-]+", "_", f"{option}{value}")
+    return f"{option} {value}".strip(), re.sub(r"[^\w.+-]+", "_", f"{option}{value}")
 
 
 def _read_grid(path: Path) -> dict[str, Any]:
@@ -247,9 +254,15 @@ def _read_grid(path: Path) -> dict[str, Any]:
     for name in ("grid", "settings"):
         if not isinstance(table := content.get(name, {}), dict):
             raise ValueError(f"{path}: [{name}] must be a table of options, got {table!r}")
-    for name, values in content.get("grid", {}).items():
+    variants = content.get("variants", [{"title": ""}])
+    if not (isinstance(variants, list) and all(isinstance(v, dict) for v in variants)):
+        raise ValueError(f"{path}: [[variants]] must be tables of options, got {variants!r}")
+    if not all(isinstance(variant.get("title"), str) for variant in variants):
+        raise ValueError(f"{path}: each of [[variants]] must have a title for its row")
+    for name in itertools.chain(content.get("grid", {}), *variants):
         if name in ("seed", "name", "out"):
             raise ValueError(f"{path}: {name} is chosen for each run; seeds = [0, 1] is for seeds")
+    for name, values in content.get("grid", {}).items():
         if not (isinstance(values, list) and values):
             raise ValueError(f"{path}: {name} must be a list of what to try, got {values!r}")
         if name == "model.strides" and not all(isinstance(value, list) for value in values):

@@ -1,0 +1,63 @@
+"""What a conversion has changed, to be printed and to be carried out again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diffstride.surgery.map_sizes import Size, SizeChange
+from diffstride.text import aligned, times
+
+
+@dataclass(frozen=True)
+class ConvertedSite:
+    """One layer that was converted."""
+
+    name: str
+    before: str
+    """What it was: its class and stride."""
+    after: str
+    """What comes after it now."""
+    group: int
+    """Sites of one group make one size."""
+    size_before: Size
+    size_after: Size
+
+
+@dataclass(frozen=True)
+class LeftAlone(SizeChange):
+    """Something that has a stride and keeps it."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.reason}"
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What was changed; prints as a table."""
+
+    sites: tuple[ConvertedSite, ...]
+    macs_before: int
+    macs_after: int
+    left_alone: tuple[LeftAlone, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
+    unless an option can't be."""
+
+    def __str__(self) -> str:
+        text = ["nothing was converted"]
+        if self.sites:
+            lines = [("site", "before", "now with", "group", "size before", "size now")]
+            for site in self.sites:
+                sizes = times(site.size_before), times(site.size_after)
+                lines.append((site.name, site.before, site.after, str(site.group), *sizes))
+            macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
+            text = [*aligned(lines), macs]
+        if self.left_alone:
+            kept = [("left alone in", "what", "size before", "size after", "why")]
+            for left in self.left_alone:
+                sizes = times(left.size_before), times(left.size_after)
+                kept.append((left.name or "the model", left.operation, *sizes, left.reason))
+            text += aligned(kept)
+        return "\n".join(text)
