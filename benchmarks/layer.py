@@ -6,9 +6,12 @@ Training is forward, then backward to the input and, where there is one, to the 
 forward alone without gradients. Figures are times relative to ours: 3 means three times slower. As
 in the paper the window falls behind the cut-off, over R = 4 frequencies, and more samples stay than
 others keep; a tight one falls before it, here over R = 1, and as many stay as of any pooling.
+"G MACs/s" is how many multiply-accumulates our matrix products do in a second, in billions; in the
+note stands how many one large product does, which is what they could reach at best.
 """
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
@@ -16,6 +19,7 @@ from torch import Tensor
 
 from benchmarks import contenders, harness
 from diffstride import DiffStride2d
+from diffstride.core.work import resampling_macs
 
 SHAPES = [
     (64, 64, 32, 32),
@@ -48,6 +52,21 @@ def evaluation(layer: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], Non
     return step
 
 
+def work(layer: DiffStride2d, shape: tuple[int, ...], mode: str) -> int:
+    """Multiply-accumulates of a step: one matrix an axis, or there and back, and the same again."""
+    size, kept = shape[2:], layer.output_size(shape[2:])
+    one_way = resampling_macs(size, kept, None)
+    back = resampling_macs(kept, kept, None)
+    return math.prod(shape[:2]) * (one_way if mode == "eval" else 2 * (one_way + back))
+
+
+def peak() -> float:
+    """Billions of multiply-accumulates a second in one large product."""
+    x = torch.randn(2048, 2048)
+    (seconds,) = harness.interleaved({"product": lambda: x @ x}, 9).values()
+    return 2048**3 / seconds / 1e9
+
+
 def main() -> None:
     options = harness.arguments(__doc__)
     rows = []
@@ -77,8 +96,10 @@ def main() -> None:
             row |= {"mode": mode, "ours ms": 1e3 * ours}
             row |= {name: t / ours for name, t in times.items() if name != "diffstride"}
             row["ours / avg_pool"] = ours / times["avg_pool"]
+            row["G MACs/s"] = work(layers["diffstride"], shape, mode) / ours / 1e9
             rows.append(row)
-    harness.report("layer", rows, options, "float32, S = 2; contenders: time / ours")
+    note = f"float32, S = 2; contenders: time / ours; a large product: {peak():.0f} G MACs/s"
+    harness.report("layer", rows, options, note)
 
 
 if __name__ == "__main__":

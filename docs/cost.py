@@ -2,7 +2,8 @@
 
     python -m docs.cost [RESULTS]
 
-RESULTS is the folder of the benchmarks' JSON files, benchmarks/results unless given.
+RESULTS is the folder of the benchmarks' JSON files, benchmarks/results unless given. What was not
+measured again stays as it is.
 """
 
 import json
@@ -21,6 +22,7 @@ TABLES = (
     "scaling",
     "conv",
     "network",
+    "converted",
     "frozen",
     "long",
     "compile",
@@ -28,10 +30,9 @@ TABLES = (
 
 
 def read(results, name):
+    """What a benchmark measured, or None if it was not run."""
     path = results / f"{name}.json"
-    if not path.exists():
-        raise SystemExit(f"{path} does not exist: run python -m benchmarks.{name.split('_')[0]}")
-    return json.loads(path.read_text())
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def table(record):
@@ -71,17 +72,23 @@ def draw(growth):
 
 def written(page, results):
     """The page with its tables replaced."""
-    for name in TABLES:
+    measured = {name: read(results, name) for name in TABLES}
+    for name, record in measured.items():
+        if record is None:
+            continue
         between = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
         page, count = between.subn(
-            lambda match, name=name: match[1] + table(read(results, name)) + match[2], page
+            lambda match, record=record: match[1] + table(record) + match[2], page
         )
         assert count == 1, f"the page has no place for the table of {name}"
     return page
 
 
 def main(results):
-    save(draw(read(results, "growth")), ROOT / "docs/figures/cost.svg")
+    if not any(read(results, name) for name in TABLES):
+        raise SystemExit(f"{results} has no results: run python -m benchmarks.layer, for one")
+    if growth := read(results, "growth"):
+        save(draw(growth), ROOT / "docs/figures/cost.svg")
     PAGE.write_text(written(PAGE.read_text(), results))
     print(PAGE)
 

@@ -122,7 +122,7 @@ def test_padding_means_what_it_means_in_torch(padding):
 
 def spy(monkeypatch):
     """The sizes that convolutions are run at."""
-    from diffstride.core import conv
+    from diffstride.core import conv, taps
 
     seen = []
 
@@ -133,8 +133,8 @@ def spy(monkeypatch):
 
         return convolve
 
-    for name in ("_convolve", "_convolve_taps"):
-        monkeypatch.setattr(conv, name, seeing(getattr(conv, name)))
+    for module, name in ((conv, "_convolve"), (taps, "_convolve_taps")):
+        monkeypatch.setattr(module, name, seeing(getattr(module, name)))
     return seen
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from diffstride import DiffStrideConv2d, functional
-from diffstride.core.conv import spread
+from diffstride.core.taps import spread
 
 OPTIONS = {"padding": 1, "smoothness": 1.0, "convention": "tight"}
 

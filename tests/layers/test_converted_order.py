@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from diffstride import DiffStride2d, convert
-from diffstride.core import conv
+from diffstride.core import taps
 
 
 class Doubling(DiffStride2d):
@@ -73,8 +73,8 @@ def test_what_is_put_between_is_carried_out(change):
 def test_otherwise_the_taps_come_first(monkeypatch):
     model, x = small()
     seen = []
-    original = conv._convolve_taps
-    monkeypatch.setattr(conv, "_convolve_taps", lambda *a: seen.append(1) or original(*a))
+    original = taps._convolve_taps
+    monkeypatch.setattr(taps, "_convolve_taps", lambda *a: seen.append(1) or original(*a))
     # A stem of 3 channels is less work so.
     model(x)
     assert seen

@@ -4,15 +4,8 @@ Downsampling an axis is linear and does not touch the others. So it commutes wit
 that does not extend along it, a 1×1 convolution or a 1×3 along its height, and is done before:
 what follows is smaller. With circular padding a convolution is a product on the spectrum, of which
 only the frequencies that are kept need computing (circular.py). And it commutes with the taps of a
-kernel: a convolution adds up shifted copies of its input, one for each tap, and each copy may be
-downsampled before, by B_j = A · T_j, where T_j shifts (and pads) for tap j, and A downsamples:
-
-    y = A · conv(w, x) = Σ_j w_j · (A T_j) x
-
-All B_j of an axis, one below the other, are one matrix of kM rows. What it makes of the input is
-read by the same kernel, whose taps now lie M samples apart, and only at the M samples of the
-output. That is exact for any padding, and less work wherever few channels become many, or the
-stride is large. What the matrices make is larger than the input: the backward pass makes it again.
+kernel: each may read an input that is downsampled before, so that the convolution runs at the size
+that comes out (taps.py).
 """
 
 from collections.abc import Sequence
@@ -21,17 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from diffstride.core import arguments, circular
 from diffstride.core.circular import Options
-from diffstride.core.resample import chain, factors, folded, is_channels_last, no_autocast, resample
+from diffstride.core.resample import is_channels_last, resample
 from diffstride.core.rule import REPLACING, AxisPlan, Rule, plan
-from diffstride.core.tracing import is_followed, shape_of
+from diffstride.core.taps import CONVOLUTIONS, by_taps
+from diffstride.core.tracing import shape_of
 from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, cheapest, work_of_orders
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
-CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def diff_stride_conv(
@@ -123,7 +115,7 @@ def convolve(
             y = y + (bias.to(work) * _gain(plans)).reshape(-1, *[1] * axes)
         y = y.to(x.dtype)
     elif order == "taps":
-        y = _by_taps(x.contiguous(), weight, plans, options)
+        y = by_taps(x.contiguous(), weight, plans, options)
         if bias is not None:
             y = y + (bias * _gain(plans)).reshape(-1, *[1] * axes)
         if is_channels_last(x, axes):
@@ -194,56 +186,6 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) 
         inner = [0] * len(pads)
     y: Tensor = CONVOLUTIONS[len(pads)](x, weight, bias, 1, inner, dilation, groups)
     return y
-
-
-def _by_taps(x: Tensor, weight: Tensor, plans: Sequence[AxisPlan], options: Options) -> Tensor:
-    """Convolve the last axes of ``x`` (batch, channels, *size) after carrying out their plans."""
-    pads, dilation, groups, mode = options
-    work = torch.float64 if x.dtype == torch.float64 else torch.float32
-    like = torch.empty(0, dtype=work, device=x.device)
-    with no_autocast(x.device):
-        downsampling = folded(*factors(plans, like))
-        sizes = shape_of(x)[2:], shape_of(weight)[2:]
-        axes = zip(downsampling, *sizes, dilation, pads, strict=True)
-        matrices = [spread(*axis, mode) for axis in axes]
-    inputs: Any = (x, weight, tuple(p.kept for p in plans), groups, *matrices)
-    # Transforms of torch and compilers do not look into what is computed again.
-    transformed = is_followed() or torch._C._are_functorch_transforms_active()
-    if torch.is_grad_enabled() and not transformed:
-        y: Tensor = checkpoint(
-            _convolve_taps, *inputs, use_reentrant=False, preserve_rng_state=False
-        )
-        return y
-    return _convolve_taps(*inputs)
-
-
-def _convolve_taps(
-    x: Tensor, weight: Tensor, kept: tuple[int, ...], groups: int, *matrices: Tensor
-) -> Tensor:
-    with no_autocast(x.device):
-        work = chain(matrices, x.to(matrices[0].dtype), range(-len(matrices), 0))
-    y: Tensor = CONVOLUTIONS[len(kept)](work.to(x.dtype), weight, dilation=kept, groups=groups)
-    return y
-
-
-def spread(
-    matrix: Tensor, size: int, kernel: int, dilation: int, padding: tuple[int, int], mode: str
-) -> Tensor:
-    """Return what ``matrix`` (M × N), after a convolution, is before it: B (kM × size).
-
-    >>> spread(torch.tensor([[1.0, 2.0]]), 2, 3, 1, (1, 1), "zeros")
-    tensor([[2., 0.],
-            [1., 2.],
-            [0., 1.]])
-    """
-    left, right = padding
-    rest = left + size + right - matrix.shape[1]
-    shifts = range(0, kernel * dilation, dilation)
-    shifted = torch.cat([F.pad(matrix, (shift, rest - shift)) for shift in shifts])
-    if mode == "zeros":
-        return shifted[:, left : left + size]
-    samples = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-    return shifted @ F.pad(samples[None], padding, mode=mode)[0].mT
 
 
 def work_of(

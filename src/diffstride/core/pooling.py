@@ -156,7 +156,8 @@ def window(
         dtype = stride.dtype
     length = kept if crop else size
     (width,) = rule.widths(1)
-    return axis_weights(rule, size, kept, length, stride.reshape(()), width, offset).to(dtype)
+    weights, _ = axis_weights(rule, size, kept, length, stride.reshape(()), width, offset)
+    return weights.to(dtype)
 
 
 def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:

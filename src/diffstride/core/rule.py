@@ -158,6 +158,8 @@ class AxisPlan:
     gain: float
     """What a constant is multiplied by."""
     basis: Basis
+    falls: Tensor | None = None
+    """Which of the weights lie in the fall of the window and change with the stride, if known."""
 
     @property
     def per_function(self) -> Tensor:
@@ -209,18 +211,19 @@ def plan(
     offsets = [0.0] * (axes - 1) + [CONVENTIONS[rule.convention].offset]
     plans = []
     for i, (n, m) in enumerate(zip(size, length, strict=True)):
-        weights = axis_weights(rule, n, band[i], m, strides[i], widths[i], offsets[i])
+        weights, falls = axis_weights(rule, n, band[i], m, strides[i], widths[i], offsets[i])
         scale = NORMS[rule.norm](n, m)
-        plans.append(AxisPlan(n, m, weights * scale, scale * n / m, BASES[rule.basis]))
+        plans.append(AxisPlan(n, m, weights * scale, scale * n / m, BASES[rule.basis], falls))
     return plans
 
 
 def axis_weights(
     rule: Rule, size: int, band: int, length: int, stride: Tensor, width: float, offset: float
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Return the window of an axis of N samples, at the frequencies of ``length`` functions.
 
-    ``band`` is the kept length that goes with the stride: without a fall, it says what passes.
+    Beside it, which of these lie in its fall. ``band`` is the kept length that goes with the
+    stride: without a fall, it says what passes.
     """
     dtype, basis = window_dtype(stride.device), BASES[rule.basis]
     frequency = basis.frequencies(length).to(stride.device, dtype)
@@ -228,14 +231,15 @@ def axis_weights(
     if width == 0:
         # The stride has no part in it, but a gradient of 0 all the same: data-parallel training
         # takes a parameter without one for a mistake.
-        return basis.is_kept(frequency, band).to(dtype) + 0 * stride
+        kept = basis.is_kept(frequency, band)
+        return kept.to(dtype) + 0 * stride, torch.zeros_like(kept)
     convention = CONVENTIONS[rule.convention]
     tight = convention.is_tight  # then the fall lies within the spectrum at any stride
     lowest = 1.0 if tight else windows.lowest_stride(size, width, offset, basis.highest(size))
     cutoff = size / (2 * held_in(stride, lowest, size)) + offset
     height = convention.height(frequency, as_meant(cutoff) if tight else cutoff, width, torch)
-    weights: Tensor = WINDOWS[rule.window].weight(height, torch)
-    return weights
+    fall = height.detach()
+    return WINDOWS[rule.window].weight(height, torch), (fall >= 0) & (fall <= 1)
 
 
 def as_meant(cutoff: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ class Window:
     """A window by two functions."""
 
     weight: Callable[[Any, Any], Any]
-    """From heights, 1 where the fall begins and 0 where it ends, and the library: the weights."""
+    """From heights, 1 where the fall begins and 0 where it ends, and the library: the weights. They
+    are constant before and after the fall."""
     end: Callable[[Any, float], Any] = operator.add
     """From the frequency where the fall begins, and R: the frequency where it ends."""
 

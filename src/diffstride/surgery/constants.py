@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.analysis.observing import Observer, Operation, observe, tensors_in
-from diffstride.core.conv import spread
+from diffstride.core.taps import spread
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.converted import CONVERTED, Converted, recast
 from diffstride.layers.frozen import Frozen, FrozenConv
