@@ -94,7 +94,8 @@ def test_without_an_fft_none_is_counted_nor_written(size, path):
     expected = model(x)
     torch.testing.assert_close(frozen(x), expected, atol=1e-4, rtol=1e-4)
     if len(size) == 3:
-        conv = DiffStrideConv2d(3, 3, 1, 4.0, basis="mirrored", path=path)
+        paper = {"smoothness": 4.0, "convention": "paper"}
+        conv = DiffStrideConv2d(3, 3, 1, 4.0, basis="mirrored", path=path, **paper)
         products = 9 * math.prod(conv.output_size(size[1:]))
         assert cost(conv, size).macs == cost(frozen, size).macs + products
 

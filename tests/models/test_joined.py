@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from diffstride import cost, freeze, models
+from diffstride import DiffStride2d, SpectralPool2d, cost, freeze, models
+from diffstride.layers.joined import JoiningSequential
 from diffstride.layers.resizer import Resizer
 from diffstride.models.registry import list_models
 
@@ -29,7 +30,7 @@ def run(model, x):
 @pytest.mark.parametrize("name", list_models())
 def test_the_numbers_are_those_of_the_plain_order(name, downsampling):
     size = SIZES.get(name, (3, 31, 32))
-    model, x = network(name, downsampling), torch.randn(2, *SIZES.get(name, (3, 31, 32))).double()
+    model, x = network(name, downsampling), torch.randn(2, *size).double()
     joined = run(model, x)
     hooks = [
         layer.register_forward_hook(lambda *_: None)  # who looks on has the plain order
@@ -59,18 +60,66 @@ def test_other_kinds_stay_behind_their_convolution(downsampling):
     torch.testing.assert_close(block(x), (y + block.shortcut(block.downsample(x))).relu())
 
 
-def test_the_stride_of_a_block_is_where_one_looks_for_it():
-    model = network("resnet18", "diffstride")
+def test_a_block_runs_the_layers_that_it_has():
+    """Whatever is put in their places later; nothing refers to what was there before."""
+    model, x = network("resnet18", "diffstride"), torch.randn(2, 3, 32, 32).double()
     names = [name for name in model.state_dict() if name.endswith("stride")]
     assert names == [f"stages.{i}.0.downsample.stride" for i in (1, 2, 3)]
-    x = torch.randn(2, 3, 32, 32).double()
-    before = model(x)
-    model.stages[1][0].downsample.smoothness = 2.0
-    assert not torch.allclose(before, model(x))
-    with torch.no_grad():
-        model.stages[1][0].downsample.stride.fill_(4.0)
-    sizes = []
-    model.stages[1][0].conv1.register_forward_hook(lambda *a: sizes.append(a[2].shape[2:]))
-    assert isinstance(model.stages[1][0].conv1, nn.Conv2d)
-    model(x)
-    assert sizes == [(8, 8)]
+    block = model.stages[1][0]
+    block.downsample = DiffStride2d(
+        3.0, smoothness=1.0, convention="tight", norm="forward"
+    ).double()
+    block.conv1 = nn.Conv2d(16, 32, 5, padding=2, bias=True).double()
+    joined = run(model, x)
+    block.downsample.register_forward_hook(lambda *_: None)
+    for a, b in zip(joined, run(model, x), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
+
+
+def watch_downsample(model, seen):
+    model.stages[1][0].downsample.register_forward_hook(lambda *a: seen.append(a[2].shape[2:]))
+
+
+def watch_convolution(model, seen):
+    model.stages[1][0].conv1.register_forward_hook(lambda *a: seen.append(a[2].shape[2:]))
+
+
+def watch_everything(model, seen):
+    def note(module, inputs, output):
+        if module in (model.stages[1][0].conv1, model.stages[1][0].downsample):
+            seen.append(output.shape[2:])
+
+    return nn.modules.module.register_module_forward_hook(note)
+
+
+@pytest.mark.parametrize(
+    ("watch", "expected"),
+    [(watch_downsample, [16, 16]), (watch_convolution, [32]), (watch_everything, [32, 16, 16])],
+)
+def test_who_looks_on_sees_one_after_the_other(watch, expected):
+    model, seen = network("resnet18", "diffstride"), []
+    handle = watch(model, seen)
+    model(torch.randn(2, 3, 32, 32).double())
+    if handle is not None:
+        handle.remove()
+    assert seen == [(size, size) for size in expected]
+
+
+def test_a_sequence_joins_neighbours_alone():
+    """A layer between the two, or a stride of the convolution, keeps them apart."""
+    torch.manual_seed(0)
+    rule = {"smoothness": 1.0, "convention": "tight"}
+    layers = [
+        nn.Conv2d(3, 8, 3, padding=1),
+        DiffStride2d(2.0, **rule),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1),
+        DiffStride2d(1.5, **rule),
+        nn.Conv2d(8, 8, 1),
+        nn.ReLU(),
+        SpectralPool2d(1.2),
+    ]
+    joined, plain = JoiningSequential(*layers).double(), nn.Sequential(*layers).double()
+    x = torch.randn(2, 3, 37, 32).double()
+    for a, b in zip(run(joined, x), run(plain, x), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
+    assert list(joined.state_dict()) == list(plain.state_dict())

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,8 +12,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.analysis.observing import Observer, Operation, SomeObserver, observe_example
 from diffstride.analysis.restoring import check_axes, check_runnable, unwrapped
+from diffstride.core.conv import work_of
 from diffstride.layers.converted import Converted
 from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.joined import running
 from diffstride.layers.resizer import Counted, Resizer, Size
 
 
@@ -161,9 +163,16 @@ class _Counting(Observer):
     ) -> Any:
         """Return the multiply-accumulates of one use, with sizes whole or soft.
 
-        A convolution and the downsampling that was converted into it count as in the order that
+        A convolution and the downsampling after it that are run as one count as in the order that
         they are run in when nobody looks on.
         """
+        if pair := running():
+            if layer is pair.convolution:
+                return 0  # until it is known what the downsampling makes
+            if layer is pair.layer:
+                sizes = self._size(pair.x), size, kept
+                both = pair.convolution, pair.layer.rule, pair.x.shape[1]
+                return self._shared(work_of(*both, *sizes))
         if self._around and isinstance(layer, Converted | Resizer):
             convolution, read = self._around[-1]
             work = convolution.work(read.shape[1], self._size(read), kept)
@@ -171,6 +180,11 @@ class _Counting(Observer):
                 self._around.pop()
             return work[layer is convolution]
         return _macs(layer, x, output, size, made)
+
+    def _shared(self, work: tuple[Any, Any]) -> Any:
+        """Return the work of a downsampling, and give the other to the convolution before it."""
+        self.uses[-1] = replace(self.uses[-1], macs=work[1])
+        return work[0]
 
 
 def _size_made(layer: nn.Module, x: Tensor, output: Tensor) -> tuple[int, ...]:
@@ -271,6 +285,9 @@ class _SoftCounting(_Counting):
 
     def _size(self, x: Tensor) -> Size:
         return self._sizes.get(x, x.shape[2:])  # type: ignore[no-any-return]
+
+    def _shared(self, work: tuple[Any, Any]) -> Any:
+        return sum(work)
 
     def operation(self, operation: Operation) -> None:
         source = next((x for x in operation.inputs if x in self._sizes), None)

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from diffstride.core import arguments
 from diffstride.layers import converted
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
 
-VERSION = 1  # of a record; a higher one is of a later version of this library
+VERSION = 2  # of a record; a higher one is of a later version of this library
+PLACEMENTS = ("after", "before")
 LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
 # What a subclass may have without computing something else, and what Python and torch.jit add.
@@ -70,9 +72,9 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
     >>> again.load_state_dict(converted.state_dict())
     <All keys matched successfully>
     """
-    if record.get("version") != VERSION or not isinstance(record.get("sites"), list):
+    if record.get("version") not in (1, VERSION) or not isinstance(record.get("sites"), list):
         raise ValueError(
-            f"the record of a conversion must have version {VERSION} and a list of sites, got "
+            f"the record of a conversion must have version 1 or {VERSION} and a list of sites, got "
             f"version {record.get('version')!r}: was it made by a later diffstride?"
         )
     for site in record["sites"]:
@@ -180,7 +182,9 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
     else:
         new = converted.recast(module, _class_of(module))
         new.stride = (1,) * axes
-    new.downsample, new.downsample_first = layer, site.get("placement") == "before"
+    placement = site.get("placement", "after")
+    arguments.check_choice(placement, PLACEMENTS, "placement")
+    new.downsample, new.downsample_first = layer, placement == "before"
     if model is module:
         return new  # type: ignore[no-any-return]
     for parent in list(model.modules()):

@@ -9,10 +9,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import arguments
-from diffstride.core.conv import convolve, work_of
+from diffstride.core.conv import work_of
 from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.joined import (
+    PLANNED_FORWARDS,
+    can_join,
+    in_cheapest_order,
+    is_layer_seen,
+)
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
 
 LARGEST_BYTES = 2**28  # of the matrix of an axis that is interpolated
@@ -38,49 +44,24 @@ class Converted(nn.Module):
             after: Tensor = self.downsample(input)
             self.sizes = shape_of(input), shape_of(after)
             return super().forward(after)  # type: ignore[no-any-return]
-        if self.is_reorderable and not self._is_seen:
-            return self._in_cheapest_order(input)
-        before = super().forward(input)
-        after = self.downsample(before)
-        self.sizes = shape_of(before), shape_of(after)
+        layer: Any = self.downsample
+        # Only the plain order refuses replicas, and compilers find an order for themselves.
+        others = "_conv_forward" in vars(self) or getattr(layer, "_is_replica", False)
+        if self.is_reorderable and not (others or is_followed() or is_layer_seen(layer)):
+            after = in_cheapest_order(self, layer, input)
+            shape, size = shape_of(after), shape_of(input)[-layer.axes :]
+            before = (*shape[: -layer.axes], *self.size_before_downsampling(size))
+            self.sizes = before, shape
+            return after
+        whole = super().forward(input)
+        after = layer(whole)
+        self.sizes = shape_of(whole), shape_of(after)
         return after
 
     @property
     def is_reorderable(self) -> bool:
-        """Whether this is a convolution that may be run in another order for the same numbers.
-
-        See :mod:`diffstride.core.conv`. It then computes what convolutions of torch do.
-        """
-        layer = self.downsample
-        needs_sizes = isinstance(layer, Following) and not layer.same_size
-        is_free = isinstance(layer, Resizer) and not needs_sizes and not self.downsample_first
-        return is_free and is_plain_convolution(self)
-
-    @property
-    def _is_seen(self) -> bool:
-        """Whether somebody looks at, or changes, what passes from the layer to its downsampling."""
-        layer: Any = self.downsample
-        for module in {layer, layer.stride_owner or layer}:
-            computes_else = "forward" in vars(module) or type(module).forward not in _FORWARDS
-            if computes_else or any(getattr(module, hooks) for hooks in _HOOKS):
-                return True
-        # Only the plain order refuses replicas, and compilers find an order for themselves.
-        return (
-            "_conv_forward" in vars(self) or getattr(layer, "_is_replica", False) or is_followed()
-        )
-
-    def _in_cheapest_order(self: Any, x: Tensor) -> Tensor:
-        layer: Any = self.downsample
-        layer = layer.stride_owner or layer
-        layer.check(x)
-        size = self.size_before_downsampling(shape_of(x)[-layer.axes :])
-        names = ("padding", "dilation", "groups", "padding_mode")
-        options = {name: getattr(self, name) for name in names}
-        plans = layer.plans(size, x.device)
-        after = convolve(x, self.weight, self.bias, plans, rule=layer.rule, order="auto", **options)
-        shape = shape_of(after)
-        self.sizes = (*shape[: -layer.axes], *size), shape
-        return after
+        """Whether this is a convolution that may be run in another order for the same numbers."""
+        return not self.downsample_first and can_join(self, self.downsample)
 
     def work(self, channels: int, size: Size, kept: Size) -> tuple[Any, Any]:
         """Return the multiply-accumulates of resampling and of convolving an example."""
@@ -122,33 +103,11 @@ CONVERTED: dict[type[nn.Module], tuple[str, int, type[Any]]] = {
 """What can be converted: its kind, the number of its axes, and what it becomes."""
 
 
-def join(convolution: nn.Module, layer: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Put a layer that downsamples into the convolution before it, so that both run as one.
-
-    Returns the convolution, and what to call after it: nothing, an identity; or the layer, if it is
-    none of this library.
-    """
-    if not (isinstance(layer, Resizer) and torch_class(convolution)):
-        return convolution, layer
-    kind: Any = type(convolution)
-    joined = recast(convolution, converted_class(kind))
-    joined.downsample = layer
-    return joined, nn.Identity()
-
-
-def again(layer: nn.Module) -> nn.Module:
-    """Return what does the same as a layer elsewhere in the network, where its stride stays."""
-    if isinstance(layer, DiffStrideNd):
-        return Following(layer, (1,) * layer.axes, same_size=True)
-    return layer  # which has nothing to save
-
-
 class Following(Resizer):
     """Downsampling by the stride of another layer, for branches that meet.
 
-    The layer that is followed, the leader, is or has the one with the stride: that belongs to the
-    network there, and is only referred to here, so that it is saved and sent between processes
-    once. It learns for both.
+    The layer that is followed, the leader, has the stride: it belongs to the network there, and is
+    only referred to here, so that it is saved and sent between processes once. It learns for both.
 
     Where both get maps of one size, this is the leader's downsampling, called again. Otherwise it
     makes the size that the leader has made just before, with the leader's stride times how much
@@ -158,25 +117,22 @@ class Following(Resizer):
 
     follows = True
 
-    def __init__(
-        self, leader: Converted | DiffStrideNd, ratio: Sequence[float], same_size: bool = False
-    ) -> None:
+    def __init__(self, leader: Converted, ratio: Sequence[float], same_size: bool = False) -> None:
         super().__init__()
         self._leader = [leader]  # in a list: as an attribute it would be registered here too
         self.ratio = tuple(ratio)
-        self.same_size = same_size
+        self.same_size = self.is_planned = same_size
         self.counts = not same_size
         self.axes = self.stride_owner.axes
 
     @property
-    def leader(self) -> Converted | DiffStrideNd:
+    def leader(self) -> Converted:
         return self._leader[0]
 
     @property
     def stride_owner(self) -> DiffStrideNd:
-        owner = self.leader.downsample if isinstance(self.leader, Converted) else self.leader
-        assert isinstance(owner, DiffStrideNd)
-        return owner
+        assert isinstance(self.leader.downsample, DiffStrideNd)
+        return self.leader.downsample
 
     @property
     def rule(self) -> Rule:  # type: ignore[override]
@@ -190,7 +146,7 @@ class Following(Resizer):
 
     def _sizes(self) -> list[tuple[int, ...]]:
         """Return the spatial sizes before and after the leader's downsampling."""
-        assert isinstance(self.leader, Converted) and self.leader.sizes is not None
+        assert self.leader.sizes is not None
         return [shape[-self.axes :] for shape in self.leader.sizes]
 
     def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
@@ -225,8 +181,7 @@ class Following(Resizer):
         return [lengthened(axis, m, like) for axis, m in zip(axes, after, strict=True)]
 
 
-_FORWARDS = (Resizer.forward, Following.forward)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+PLANNED_FORWARDS.append(Following.forward)
 
 
 def _interpolate(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -247,15 +202,6 @@ def lengthened(axis: AxisConstants, size: int, like: Tensor) -> AxisConstants:
     samples = torch.eye(axis.kept, dtype=like.dtype, device=like.device)
     longer = _interpolate(samples[None], (size,))[0].mT
     return AxisConstants(axis.size, size, axis.gain, matrix=longer @ axis.dense(like))
-
-
-def is_plain_convolution(module: nn.Module) -> bool:
-    """Return whether a convolution, or one that was converted, computes what those of torch do."""
-    base = torch_class(module)
-    if base is None or CONVERTED[base][0] != "conv":
-        return False
-    kind: Any = getattr(module, "converted_from", type(module))
-    return all(getattr(kind, name) is getattr(base, name) for name in ("forward", "_conv_forward"))
 
 
 def torch_class(module: nn.Module) -> type[nn.Module] | None:

@@ -125,6 +125,8 @@ class Resizer(Counted):
 
     follows = False
     """Whether this layer makes the size that the owner of its stride has made before."""
+    is_planned = True
+    """Whether it does nothing but carry out its plans, which need no more than a size."""
 
     @property
     def stride_owner(self) -> "DiffStrideNd | None":

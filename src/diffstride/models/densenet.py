@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from diffstride.layers.joined import JoiningSequential
 from diffstride.models.spec import Spec, Stride, initialise
 
 BLOCKS, GROWTH, BOTTLENECK = (6, 12, 24, 16), 32, 4
@@ -29,7 +30,7 @@ class DenseNet(nn.Module):
         super().__init__()
         growth = spec.channels(GROWTH)
         channels = 2 * growth
-        self.stem = nn.Sequential(*spec.stem_layers(channels))
+        self.stem = JoiningSequential(*spec.stem_layers(channels))
         self.blocks, self.transitions = nn.ModuleList(), nn.ModuleList()
         # The textbook network pools in a transition, which has no convolution to stride.
         kind = "average" if spec.downsampling == "strided" else spec.downsampling

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffstride.layers.converted import join
+from diffstride.layers import joined
 from diffstride.models.spec import Spec, Stride, initialise
 
 # As published: batch statistics move slowly.
@@ -61,8 +61,6 @@ class InvertedBottleneck(nn.Module):
         self.downsample, conv_stride = spec.downsample(stride)
         self.is_first = spec.is_first
         self.depthwise = spec.conv(inner, inner, stage.kernel, stride=conv_stride, groups=inner)
-        if not self.is_first:
-            self.depthwise, self.downsample = join(self.depthwise, self.downsample)
         self.norm = spec.norm(inner, **NORM)
         self.excite = SqueezeExcitation(spec, inner, max(1, inputs // 4))
         self.narrow = nn.Sequential(spec.conv(inner, outputs, 1), spec.norm(outputs, **NORM))
@@ -71,9 +69,11 @@ class InvertedBottleneck(nn.Module):
         self.drop = drop
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.depthwise(self.expand(self.downsample(x) if self.is_first else x))
-        y = self.norm(y if self.is_first else self.downsample(y))
-        y = self.narrow(self.excite(nn.functional.silu(y)))
+        if self.is_first:
+            y = self.depthwise(self.expand(self.downsample(x)))
+        else:
+            y = joined.run(self.depthwise, self.downsample, self.expand(x))
+        y = self.narrow(self.excite(nn.functional.silu(self.norm(y))))
         return x + self._dropped(y) if self.residual else y
 
     def _dropped(self, y: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class EfficientNet(nn.Module):
         super().__init__()
         channels, last = spec.channels(32), spec.channels(1280)
         first = spec.stem_conv(channels, 3, 1 if spec.stem == "cifar" else 2)
-        self.stem = nn.Sequential(*first, spec.norm(channels, **NORM), nn.SiLU())
+        self.stem = joined.JoiningSequential(*first, spec.norm(channels, **NORM), nn.SiLU())
         self.stages = nn.Sequential()
         total, index = sum(stage.blocks for stage in stages), 0
         for stage, stride in zip(stages, strides, strict=True):

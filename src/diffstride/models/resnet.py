@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diffstride.core import arguments
-from diffstride.layers.converted import again, join
+from diffstride.layers import joined
 from diffstride.models.spec import Spec, Stride, initialise
 
 Stages: TypeAlias = list[tuple[int, Stride | None]]
@@ -17,9 +17,9 @@ class Block(nn.Module):
     """Two 3×3 convolutions beside a shortcut (He et al. 2016).
 
     The first block of a stage may downsample, and then both branches by the same layer, so that
-    their sizes always agree: after the first convolution, joined to it so that both run in the
-    cheapest order, and before the 1×1 convolution of the shortcut, which has no extent, so that the
-    numbers are the same, for less; or both at once, before the block.
+    their sizes always agree: after the first convolution, run as one with it, and before the 1×1
+    convolution of the shortcut, which has no extent, so that the numbers are the same, for less; or
+    both at once, before the block.
     """
 
     def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
@@ -27,9 +27,6 @@ class Block(nn.Module):
         self.downsample, conv_stride = spec.downsample(stride)
         self.is_first = spec.is_first
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
-        self.pool: nn.Module = nn.Identity()
-        if not self.is_first:
-            self.conv1, self.pool = join(self.conv1, again(self.downsample))
         self.norm1 = spec.norm(outputs)
         self.conv2 = spec.conv(outputs, outputs, 3)
         self.norm2 = spec.norm(outputs)
@@ -43,7 +40,7 @@ class Block(nn.Module):
             x = self.downsample(x)
             y, kept = self.conv1(x), x
         else:
-            y, kept = self.pool(self.conv1(x)), self.downsample(x)
+            y, kept = joined.run(self.conv1, self.downsample, x), self.downsample(x)
         y = self.norm2(self.conv2(F.relu(self.norm1(y))))
         return F.relu(y + self.shortcut(kept))
 
@@ -57,9 +54,6 @@ class PreActivationBlock(nn.Module):
         self.is_first = spec.is_first
         self.norm1 = spec.norm(inputs)
         self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
-        self.pool: nn.Module = nn.Identity()
-        if not self.is_first:
-            self.conv1, self.pool = join(self.conv1, again(self.downsample))
         self.norm2 = spec.norm(outputs)
         self.conv2 = spec.conv(outputs, outputs, 3)
         self.shortcut: nn.Module | None = None
@@ -70,9 +64,12 @@ class PreActivationBlock(nn.Module):
         x = self.downsample(x) if self.is_first else x
         activated = F.relu(self.norm1(x))
         # A projection starts from what is activated already, an identity from the input itself.
-        y, kept = self.conv1(activated), x if self.shortcut is None else activated
-        if not self.is_first:
-            y, kept = self.pool(y), self.downsample(kept)
+        kept = x if self.shortcut is None else activated
+        if self.is_first:
+            y = self.conv1(activated)
+        else:
+            y = joined.run(self.conv1, self.downsample, activated)
+            kept = self.downsample(kept)
         y = self.conv2(F.relu(self.norm2(y)))
         return y + (kept if self.shortcut is None else self.shortcut(kept))  # type: ignore[no-any-return]
 
@@ -90,7 +87,7 @@ class ResNet(nn.Module):
         super().__init__()
         before = block is PreActivationBlock
         inputs = spec.channels(stages[0][0])
-        self.stem = nn.Sequential(*spec.stem_layers(inputs))
+        self.stem = joined.JoiningSequential(*spec.stem_layers(inputs))
         # A block that activates its input needs no activation before it.
         if spec.stem == "cifar" and not before:
             self.stem.extend([spec.norm(inputs), nn.ReLU()])

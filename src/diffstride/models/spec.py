@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from diffstride.core import arguments
-from diffstride.layers.converted import join
 from diffstride.layers.factory import KINDS, Downsampling, downsample
+from diffstride.layers.joined import JoiningSequential
 
 Stride: TypeAlias = float | Sequence[float]
 
@@ -87,14 +87,12 @@ class Spec:
     def placed(self, layers: Sequence[nn.Module], after: int, before: int) -> nn.Sequential:
         """Return layers of which one downsamples, numbered by where it comes with each placement.
 
-        After a convolution it is joined to that. Names are the places in ``layers``.
+        Their names are those that they have with the placement ``"after"``.
         """
-        placed, order = list(layers), list(range(len(layers)))
+        order = list(range(len(layers)))
         if self.is_first:
             order.insert(before, order.pop(after))
-        else:
-            placed[after - 1 : after + 1] = join(layers[after - 1], layers[after])
-        return nn.Sequential(OrderedDict((str(i), placed[i]) for i in order))
+        return JoiningSequential(OrderedDict((str(i), layers[i]) for i in order))
 
     def conv(self, inputs: int, outputs: int, kernel: int, **options: Any) -> nn.Module:
         """Return a convolution without bias that keeps the size, apart from its stride."""
@@ -107,7 +105,7 @@ class Spec:
     def stem_conv(self, outputs: int, kernel: int, stride: Stride) -> list[nn.Module]:
         """Return the first convolution, which downsamples as ``stem_downsampling`` says."""
         layer, conv_stride = self.downsample(stride, self.stem_downsampling)
-        return [*join(self.conv(self.in_channels, outputs, kernel, stride=conv_stride), layer)]
+        return [self.conv(self.in_channels, outputs, kernel, stride=conv_stride), layer]
 
     def stem_layers(self, outputs: int) -> list[nn.Module]:
         """Return a 3×3 convolution, or for large images what ImageNet networks begin with."""

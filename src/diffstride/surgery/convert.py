@@ -19,7 +19,6 @@ from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sit
 from diffstride.surgery.size_trace import SizeTrace, Use, check_sizes
 
 POOLINGS = ("keep", "replace")
-PLACEMENTS = ("after", "before")
 EXCLUDED = "not among those to convert"
 
 
@@ -88,7 +87,7 @@ def convert(
     0.0553 M MACs before, 0.4399 M now
     """
     arguments.check_choice(pooling, POOLINGS, "pooling")
-    arguments.check_choice(placement, PLACEMENTS, "placement")
+    arguments.check_choice(placement, conversion_record.PLACEMENTS, "placement")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
     check_copyable(model, "convert")

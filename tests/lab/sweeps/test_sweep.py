@@ -213,6 +213,11 @@ GRID = 'recipe = "digits"\n[grid]\n'
         ("variants = 3", "[[variants]] must be tables of options, got 3"),
         ('[[variants]]\n"model.width" = 0.5', "each of [[variants]] must have a title for its row"),
         ('[[variants]]\ntitle = "a"\nseed = 3', "seed is chosen for each run"),
+        ('[[variants]]\ntitle = " "', "the title of a variant must not be empty"),
+        (
+            GRID + '"model.width" = [1]\n[[variants]]\ntitle = "a"\n"model.width" = 2',
+            "model.width is in [grid] and in [[variants]]",
+        ),
         ('[[variants]]\ntitle = "a"\n[[variants]]\ntitle = "a"', "would be named diffstride-a-s0"),
     ],
 )
@@ -243,7 +248,7 @@ def test_a_grid_has_methods_for_columns_and_all_else_for_rows(tmp_path):
 
 def test_variants_are_settings_that_go_together(tmp_path):
     path = tmp_path / "own.toml"
-    wide, narrow = '"model.width" = 0.5\n"model.placement" = "before"', '"model.width" = 0.25'
+    wide, narrow = '"model.width" = 0.5\n"model.placement" = "after"', '"model.width" = 0.25'
     variants = f'[[variants]]\ntitle = "first, wide"\n{wide}\n[[variants]]\ntitle = "b"\n{narrow}'
     path.write_text(f"{TOY}\n{variants}\n")
     told = tables.plan_grid(path, seeds=1)
@@ -256,7 +261,7 @@ def test_variants_are_settings_that_go_together(tmp_path):
         "diffstride-b-2-2-2-s0",
     ]
     chosen = [(run.config.model.width, run.config.model.placement) for run in told.runs]
-    assert chosen == [(0.5, "before")] * 2 + [(0.25, "after")] * 2
+    assert chosen == [(0.5, "after")] * 2 + [(0.25, "before")] * 2  # as the recipe has it
     with pytest.raises(ValueError, match=r"--model\.width is not for"):
         tables.plan_grid(path, seeds=1, words=["--model.width", "1"])
 

@@ -30,7 +30,7 @@ def test_one_task(tmp_path, capsys):
     assert main(["train", "audio", "--data.path", path, *TINY_AUDIO, "--name", "a"]) == 0
     out = capsys.readouterr().out
     assert "cut-off" in out
-    assert "blocks.5.3.downsample" in out
+    assert "blocks.5.4" in out
     run = Run.open("runs/a")
     assert run.data["size"] == [1, 100, 64]
     assert (run.data["train"], run.data["test"]) == (12, 5)
