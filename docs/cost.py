@@ -1,4 +1,4 @@
-"""Write the tables of docs/cost.md and draw its figure, from what the benchmarks measured.
+"""Write the tables of docs/cost.md and README, and draw a figure, from what benchmarks measured.
 
     python -m docs.cost [RESULTS]
 
@@ -29,6 +29,10 @@ TABLES = (
 )
 
 
+NAMES = {"resnet18": "ResNet-18", "audio": "audio"}
+USES = {"training step": "step", "frozen": "frozen"}
+
+
 def read(results, name):
     """What a benchmark measured, or None if it was not run."""
     path = results / f"{name}.json"
@@ -47,6 +51,22 @@ def table(record):
     small = " A quick run." if record["quick"] else ""
     note = f"{record['note']}. Medians of {record['rounds']} rounds on {conditions}.{small}"
     return "\n".join([*lines, "", note])
+
+
+def prices(record):
+    """What networks take with each window, as README has it: a column for each place and use."""
+    uses = [(n, u, p) for n in ("resnet18", "audio") for u in USES for p in ("after", "before")]
+    titles = [f"{NAMES[n]}: {USES[u]}, {p}" for n, u, p in uses]
+    lines = [f"| windows | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
+    found = {}
+    for row in record["rows"]:
+        window, where = row["strides"].rsplit(", ", 1)
+        for use in USES:
+            found[window, row["network"], use, where] = f"{row[use]:.2g}"
+    for window in dict.fromkeys(key[0] for key in found):
+        cells = [found[(window, *use)] for use in uses]
+        lines.append(f"| {window} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def draw(growth):
@@ -90,6 +110,10 @@ def main(results):
     if growth := read(results, "growth"):
         save(draw(growth), ROOT / "docs/figures/cost.svg")
     PAGE.write_text(written(PAGE.read_text(), results))
+    if record := read(results, "network"):
+        readme = ROOT / "README.md"
+        place = re.compile(r"(<!-- prices -->\n).*?(\n<!-- /prices -->)", re.DOTALL)
+        readme.write_text(place.sub(lambda m: m[1] + prices(record) + m[2], readme.read_text()))
     print(PAGE)
 
 

@@ -322,8 +322,10 @@ def main(sweeps):
         for name, draw in FIGURES[path.stem].items():
             save(draw(lines), DATA / f"{name}.svg")
     for name in COMPARISONS:
-        put(name, compared(name))
-    save(draw_anneal(), DATA / "anneal.svg")
+        if by_dataset(name):
+            put(name, compared(name))
+    if by_dataset("anneal"):
+        save(draw_anneal(), DATA / "anneal.svg")
     print(*PAGES)
 
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from diffstride import DiffStrideConv2d, functional
 from diffstride.core.taps import spread
+from diffstride.core.windows import WINDOWS
 
 OPTIONS = {"padding": 1, "smoothness": 1.0, "convention": "tight"}
 
@@ -72,7 +73,10 @@ def test_autocast_lowers_the_convolution_alone():
     weight.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = by_taps(x, weight, stride)
-    assert y.dtype == torch.bfloat16
+        biased = functional.diff_stride_conv(
+            x, weight, torch.ones(4), stride, order="taps", **OPTIONS
+        )
+    assert y.dtype == biased.dtype == torch.bfloat16
     y.sum().backward()
     assert weight.grad.isfinite().all()
 
@@ -111,3 +115,20 @@ def test_a_layer_may_be_told_to():
     other.load_state_dict(layer.state_dict())
     x = torch.randn(2, 3, 20, 20)
     torch.testing.assert_close(layer(x), other(x))
+
+
+@pytest.mark.parametrize("window", sorted(WINDOWS))
+@pytest.mark.parametrize("convention", ["paper", "symmetric", "tight"])
+@pytest.mark.parametrize("smoothness", [0.0, 0.3, 1.0, 2.5, 6.0])
+def test_strides_learn_from_all_frequencies_in_the_fall(window, convention, smoothness):
+    """The gradient is taken from these alone; the plain order takes it from all."""
+    rule = {"smoothness": smoothness, "convention": convention, "window": window, "padding": 1}
+    x, weight, _ = tensors(size=(13, 12))
+    for values in ((2.0, 2.0), (1.0, 3.1), (2.17, 6.5), (20.0, 1.3)):
+        found = []
+        for order in ("taps", "after"):
+            stride = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+            y = functional.diff_stride_conv(x, weight, None, stride, order=order, **rule)
+            wave = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).reshape(y.shape)
+            found.append(torch.autograd.grad((y * wave).sum(), stride)[0])
+        torch.testing.assert_close(*found, atol=1e-10, rtol=1e-8)

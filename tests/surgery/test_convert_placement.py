@@ -133,3 +133,27 @@ def test_what_replaces_a_strided_layer_keeps_its_size():
     converted, _ = convert(Block(), torch.rand(1, 3, 32, 32))
     layer = next(m for m in converted.modules() if isinstance(m, Converted)).downsample
     assert (layer.convention, layer.smoothness, layer.norm) == ("tight", 1.0, "forward")
+
+
+def test_one_stride_for_all_axes_fits_them_all():
+    """Odd sizes ask for 2 along one axis and 31/16 along the other."""
+    model, x = nn.Conv2d(3, 4, 3, stride=2, padding=1), torch.rand(1, 3, 32, 31)
+    converted, report = convert(model, x, shared=True)
+    assert converted.downsample.stride.numel() == 1
+    assert report.sites[0].size_after == (16, 16)
+    held, _ = convert(model, x, min_stride=2.0)
+    assert held.downsample.strides == (2.0, 2.0)
+
+
+def test_records_of_before_are_carried_out_and_others_refused():
+    _, report = convert(Block(), torch.rand(1, 3, 32, 32))
+    assert apply_conversion(Block(), {**report.record, "version": 1}) is not None
+    for changed, message in (
+        ({**report.record, "version": 3}, "must have version 1 or 2"),
+        (
+            {**report.record, "sites": [{**report.record["sites"][0], "placement": "Before"}]},
+            "placement must be one of after, before; got 'Before'",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            apply_conversion(Block(), changed)

@@ -39,7 +39,7 @@ def diff_stride_conv(
     order: str = "auto",
     **rule: Any,
 ) -> Tensor:
-    """``diff_stride(conv(x, weight, bias), stride)``, without a stride in the convolution.
+    """Convolve without a stride, then :func:`diff_stride`, whose windows are tight here.
 
     Args:
         x: (batch, channels, *spatial) or (channels, *spatial).
@@ -117,7 +117,7 @@ def convolve(
     elif order == "taps":
         y = by_taps(x.contiguous(), weight, plans, options)
         if bias is not None:
-            y = y + (bias * _gain(plans)).reshape(-1, *[1] * axes)
+            y = y + (bias * _gain(plans)).to(y.dtype).reshape(-1, *[1] * axes)
         if is_channels_last(x, axes):
             y = y.movedim(1, -1).contiguous().movedim(-1, 1)
     else:

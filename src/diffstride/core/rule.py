@@ -32,7 +32,8 @@ CHOICES: dict[str, Collection[str]] = {
 
 REPLACING: dict[str, Any] = {"smoothness": 1.0, "convention": "tight"}
 """The defaults of what takes the place of a strided layer: it makes maps of the same size, and R is
-the smallest with which a stride always has a frequency to learn from (docs/cost.md compares)."""
+the smallest with which a stride has a frequency to learn from wherever two samples are left
+(docs/cost.md compares)."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from diffstride.core.rule import Rule
 LONGEST_MATRIX_AXIS = 200
 LONGEST_MATRIX_AXIS_OF_SEVERAL = 320
 # How much longer a multiply-accumulate of resampling and one of convolving take than in a
-# convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps are resampled again for the
-# backward pass and lie apart, and on the spectrum there is one small product for each frequency.
-SLOWER_BY = {"taps": (1.5, 1.2), "spectral": (3, 3)}
+# convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps lie far apart, and on the
+# spectrum there is one small product for each frequency.
+SLOWER_BY = {"taps": (1, 2), "spectral": (3, 3)}
 
 
 def by_fft(basis: Basis, size: int, path: str, axes: int) -> bool:

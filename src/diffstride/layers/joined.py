@@ -113,6 +113,9 @@ def in_cheapest_order(convolution: Any, layer: Resizer, x: Tensor) -> Tensor:
     options = {name: getattr(convolution, name) for name in names}
     axes = shape_of(x)[-layer.axes :]
     size = convolved_size(axes, convolution.kernel_size, options["padding"], options["dilation"])
+    if min(size) < 1:
+        kernel = tuple(convolution.kernel_size)
+        raise ValueError(f"a kernel of {kernel} is larger than its padded input of {tuple(axes)}")
     plans = layer.plans(size, x.device)
     weight, bias = convolution.weight, convolution.bias
     return convolve(x, weight, bias, plans, rule=layer.rule, order="auto", **options)

@@ -16,7 +16,7 @@ class ConvertedSite:
     before: str
     """What it was: its class and stride."""
     after: str
-    """What comes after it now."""
+    """The layer that downsamples now: after it, unless it says before."""
     group: int
     """Sites of one group make one size."""
     size_before: Size

@@ -1,6 +1,7 @@
 """Give any network learnable strides, and keep its weights."""
 
 import json
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,8 +65,8 @@ def convert(
             ``norm="forward"`` the mean of features, which is what trained weights expect.
         pooling: ``"keep"`` pools at every sample before downsampling, ``"replace"`` does not pool.
         placement: ``"before"`` downsamples before each convolution that pads as much as it takes
-            away, instead of after it. That costs about as much as the strided network; but trained
-            weights then see maps that are coarser than those they know, and have to learn again.
+            away, instead of after it. That costs least; but trained weights then see maps that are
+            coarser than those they know, and have to learn again.
         groups: names of layers that share a stride, where more are to than must.
         options: every other argument of :class:`DiffStride2d`. ``output_size="keep"`` has every
             layer make the size that it makes now, whatever strides are learned.
@@ -199,6 +200,11 @@ def _record(
                 sizes = zip(full, use.made.size, initial, strict=True)
                 # A layer that pads or not makes a sample more or less than its stride says.
                 initial = tuple(s if int(n / s) == m else max(1.0, n / m) for n, m, s in sizes)
+                if options.get("shared"):
+                    initial = (min(initial),) * axes
+                highest = options.get("max_stride") or math.inf
+                lowest = options.get("min_stride", 1.0)
+                initial = tuple(min(max(s, lowest), highest) for s in initial)
             record.append(conversion_record.leader_site(site, initial, options))
             first = (read, taken, strides)
         else:
@@ -246,8 +252,8 @@ def _describe(module: nn.Module) -> str:
 
 def _describe_new(module: nn.Module) -> str:
     layer: Any = module.downsample
-    if layer.counts and layer.follows:
-        return "what its group makes"
-    strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
     order = ", before it" if module.downsample_first else ""
+    if layer.counts and layer.follows:
+        return f"what its group makes{order}"
+    strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
     return f"{type(layer.stride_owner).__name__}({strides}){order}"

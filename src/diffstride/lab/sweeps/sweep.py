@@ -33,7 +33,7 @@ or FILE.toml, a grid of your own:
   [grid]                  # every combination
   "model.downsampling" = ["strided", "diffstride"]
   "model.strides" = [[2, 2, 2], [3, 2, 3]]
-  [[variants]]            # settings that go together, in a row of their own
+  [[variants]]            # settings that go together; the title is their row
   title = "wide"
   "model.width" = 1.5
   "model.placement" = "before"

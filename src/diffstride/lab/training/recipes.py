@@ -66,7 +66,7 @@ RECIPES = {
     "digits": recipe(
         "handwritten digits that come with scikit-learn, in a minute",
         Config(),
-        model=dict(width=0.25, strides=(3.0, 2.0, 3.0), **OWN),
+        model=dict(width=0.25, strides=(2.0, 2.0, 2.0), **OWN),
         data=dict(batch_size=64, crop_padding=3),
         optim=dict(name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"),
         trainer=dict(epochs=12),
