@@ -47,6 +47,8 @@ AUDIO = {
     "model.name": "audio_cnn",
     "model.downsampling": "diffstride",
     "model.smoothness": 4.0,
+    "model.convention": "paper",
+    "model.placement": "after",
     "model.width": 1.0,
     "model.strides": None,  # those of the network, 2, 2, 1, 2, 1, 2
     "optim.name": "adam",
@@ -58,8 +60,11 @@ AUDIO = {
     "trainer.steps": 1000,
     "stride_penalty": 0.0,
 }
+# Of our own recipes: windows that keep sizes, before the first convolution of a block.
+TIGHT = {"model.convention": "tight", "model.smoothness": 1.0, "model.placement": "before"}
 EXPECTED = {
-    "audio": AUDIO,
+    "audio": AUDIO | TIGHT,
+    "digits": TIGHT | {"model.strides": (2.0, 2.0, 2.0)},
     "audio_scenes": AUDIO | {"data.layout": "urban_scenes"},
     "audio_birds": AUDIO | {"data.layout": "birds"},
     "audio_instruments": AUDIO | {"data.layout": "nsynth", "data.label": "instrument_family"},
@@ -103,7 +108,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_numbers_are_those_of_the_paper(name):
+def test_numbers_are_those_of_the_paper_or_our_own(name):
     values = flat(RECIPES[name].config)
     assert {key: values[key] for key in EXPECTED[name]} == EXPECTED[name]
 

@@ -57,7 +57,7 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert [row["epoch"] for row in metrics] == ["1", "2"]
     strides = rows(run.folder / "strides.csv")
     assert len(strides) == 3 * 3 * 2  # before and after each epoch, three layers, two axes
-    assert strides[0]["stride"] == "3.0"
+    assert strides[0]["stride"] == "2.0"
     assert strides[-1]["stride"] != strides[-7]["stride"]
     assert strides[-1]["output_size"]
     names = sorted(path.name for path in run.checkpoints.iterdir())
