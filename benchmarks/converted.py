@@ -78,6 +78,7 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
 def main() -> None:
     warnings.simplefilter("ignore")
     options = harness.arguments(__doc__)
+    options.rounds = min(options.rounds, 7)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     rows = []
     for name, (make, shape) in NETWORKS.items():
@@ -90,7 +91,7 @@ def main() -> None:
         macs = {side: cost(one, shape[1:]).macs for side, one in {**sides, "paper": paper}.items()}
         whole = macs.pop("before conversion")
         steps = {side: training_step(one, x) for side, one in sides.items()}
-        times = harness.interleaved(steps, min(options.rounds, 7))
+        times = harness.interleaved(steps, options.rounds)
         rows.append(
             {
                 "network": name,

@@ -69,15 +69,16 @@ def has_strides(model: nn.Module) -> bool:
 
 def main() -> None:
     options = harness.arguments(__doc__)
+    options.rounds = min(options.rounds, 9)
     rows = []
     for name in NETWORKS:
         x = inputs(name, options.quick)
         made = {side: network(name, side) for side in ("strided", *SIDES)}
         macs = {side: cost(model, tuple(x.shape[1:])).macs for side, model in made.items()}
-        rounds = min(options.rounds, 9)
         steps = {side: training_step(model, x) for side, model in made.items()}
-        training = harness.interleaved(steps, rounds)
-        frozen = harness.interleaved({side: answer(m, x) for side, m in made.items()}, rounds)
+        training = harness.interleaved(steps, options.rounds)
+        answers = {side: answer(model, x) for side, model in made.items()}
+        frozen = harness.interleaved(answers, options.rounds)
         for side in SIDES:
             row = {"network": name, "strides": side, "MACs": macs[side] / macs["strided"]}
             row["training step"] = training[side] / training["strided"]
