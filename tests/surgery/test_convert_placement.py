@@ -157,3 +157,13 @@ def test_records_of_before_are_carried_out_and_others_refused():
     ):
         with pytest.raises(ValueError, match=message):
             apply_conversion(Block(), changed)
+
+
+def test_a_layer_that_follows_says_the_strides_and_sizes_of_its_leader():
+    converted, _ = convert(Block(), torch.rand(1, 3, 32, 32))
+    with torch.no_grad():
+        converted.conv1.downsample.stride.copy_(torch.tensor([2.4, 3.0]))
+    follower = converted.shortcut.downsample
+    assert follower.strides == converted.conv1.downsample.strides
+    assert follower.output_size((32, 32)) == (13, 10)
+    assert converted.shortcut(torch.rand(1, 3, 32, 32)).shape[2:] == (13, 10)

@@ -140,7 +140,9 @@ class Following(Resizer):
 
     @property
     def strides(self) -> tuple[float, ...]:
-        """The strides next to what was learned that both layers could have had from the start."""
+        """Those of the leader; for maps of another size, what goes with these in whole numbers."""
+        if self.same_size:
+            return self.stride_owner.strides
         both = zip(self.stride_owner.strides, self.ratio, strict=True)
         return tuple(float(max(1, round(max(1, round(s)) * r))) for s, r in both)
 
