@@ -48,7 +48,7 @@ def _looked_at(pair: Pair) -> Iterator[None]:
 
 
 def run(convolution: nn.Module, layer: nn.Module, x: Tensor) -> Tensor:
-    """Return ``layer(convolution(x))``."""
+    """Return ``layer(convolution(x))``, in the cheapest order if both can be run as one."""
     y: Tensor
     if is_followed() or not can_join(convolution, layer):
         y = layer(convolution(x))

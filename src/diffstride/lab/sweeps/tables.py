@@ -262,7 +262,7 @@ def _read_grid(path: Path) -> dict[str, Any]:
     if not all(variant["title"].strip() for variant in content.get("variants", [])):
         raise ValueError(f"{path}: the title of a variant must not be empty")
     if both := sorted(set(content.get("grid", {})) & set(itertools.chain(*variants))):
-        raise ValueError(f"{path}: {both[0]} is in [grid] and in [[variants]], which set it apart")
+        raise ValueError(f"{path}: {both[0]} is in [grid] and in [[variants]]: leave it in one")
     for name in itertools.chain(content.get("grid", {}), *variants):
         if name in ("seed", "name", "out"):
             raise ValueError(f"{path}: {name} is chosen for each run; seeds = [0, 1] is for seeds")
