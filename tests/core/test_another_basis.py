@@ -120,7 +120,7 @@ def test_a_convolution_on_frequencies_says_that_it_needs_one_that_wraps_round():
     after.load_state_dict(layer.state_dict())
     torch.testing.assert_close(layer(x), after(x))
     layer.order = "spectral"
-    with pytest.raises(ValueError, match=r"needs padding_mode='circular' .* wraps round"):
+    with pytest.raises(ValueError, match=r"a basis that wraps round, .* basis='mirrored'"):
         layer(x)
 
 

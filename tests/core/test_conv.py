@@ -98,7 +98,12 @@ def cases(draw, circular):
 @given(cases(circular=False))
 def test_commuting_changes_nothing(case):
     inputs, conv, options = case
-    check(inputs, ["auto", "after", "before", "taps"], conv, options)
+    orders = ["auto", "after", "before", "taps"]
+    reach = [d * (k - 1) for d, k in zip(conv["dilation"], inputs[1].shape[2:], strict=True)]
+    sizes = zip(inputs[0].shape[2:], conv["padding"], reach, strict=True)
+    if all(n + 2 * p - t >= t for n, p, t in sizes):
+        orders.append("spectral")
+    check(inputs, orders, conv, options)
 
 
 @settings(max_examples=80)
@@ -150,16 +155,29 @@ def test_the_cheapest_order_is_taken(kernel, expected, monkeypatch):
     assert seen == [expected]
 
 
-def test_circular_convolutions_are_done_on_few_frequencies_where_that_is_cheaper(monkeypatch):
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+def test_large_kernels_on_few_channels_are_done_on_frequencies(mode, monkeypatch):
     seen = spy(monkeypatch)
-    x, weight = torch.randn(8, 64, 32, 32), torch.randn(128, 64, 3, 3)
-    options = {"padding": 1, "padding_mode": "circular"}
-    functional.diff_stride_conv(x, weight, None, 2.0, smoothness=0.5, **options)
+    x, weight = torch.randn(2, 3, 128, 128), torch.randn(64, 3, 7, 7)
+    options = {"padding": 3, "padding_mode": mode}
+    functional.diff_stride_conv(x, weight, None, 2.0, **options)
     assert seen == []
-    # Not for a kernel with few taps, nor for one image, which does not pay for its spectrum.
-    functional.diff_stride_conv(x, weight[..., :1, :1], None, 1.0, padding_mode="circular")
-    functional.diff_stride_conv(x[:1], weight, None, 2.0, **options)
-    assert seen == [(32, 32), (32, 32)]
+    # Not with few taps, nor with many channels, whose kernel has a large spectrum.
+    functional.diff_stride_conv(x, weight[..., :1, :1], None, 1.0, padding_mode=mode)
+    assert seen == [(128, 128)]
+    many = torch.randn(2, 64, 32, 32), torch.randn(64, 64, 3, 3)
+    functional.diff_stride_conv(*many, None, 2.0, padding=1, padding_mode=mode)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular", "replicate"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_kernel_may_reach_as_far_as_its_axis_is_long(axes, mode):
+    """Each border then has every sample that comes out."""
+    x, weight = torch.randn(2, 2, *[4] * axes), torch.randn(4, 1, *[5] * axes)
+    inputs = (x.double(), weight.double(), None, torch.full((axes,), 1.7, dtype=torch.float64))
+    conv = {"padding": [2] * axes, "dilation": [1] * axes, "groups": 2, "padding_mode": mode}
+    check(inputs, ["after", "spectral"], conv, {"smoothness": 1.0, "convention": "tight"})
 
 
 def test_many_channels_to_few_are_not_downsampled_first(monkeypatch):
@@ -177,22 +195,28 @@ def test_unbatched_input_and_errors():
         functional.diff_stride_conv(x[0], weight, None, 2.0)
     with pytest.raises(ValueError, match="order must be one of auto"):
         functional.diff_stride_conv(x, weight, None, 2.0, order="fast")
-    with pytest.raises(ValueError, match="needs padding_mode='circular'"):
-        functional.diff_stride_conv(x, weight, None, 2.0, order="spectral")
-    with pytest.raises(ValueError, match="needs padding_mode='circular' and a padding that keeps"):
-        functional.diff_stride_conv(x, weight, None, 2.0, order="spectral", padding_mode="circular")
+    with pytest.raises(ValueError, match=r"reaches no further than these.*got axes of \(9, 3\)"):
+        functional.diff_stride_conv(x, torch.randn(4, 3, 1, 6), None, 2.0, order="spectral")
     with pytest.raises(ValueError, match="padding must be one of same, valid"):
         functional.diff_stride_conv(x, weight, None, 2.0, padding="full")
     with pytest.raises(ValueError, match="at least 1 on every axis"):
         functional.diff_stride_conv(torch.randn(1, 3, 2, 2), torch.randn(4, 3, 1, 3), None, 2.0)
 
 
-@pytest.mark.parametrize("chunk", [1, 2**30])
+@pytest.mark.parametrize(
+    ("kernel_bytes", "chunk"), [(1, 2**30), (2**30, 1), (2**30, 2**30)], ids=str
+)
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
 @pytest.mark.slow
-def test_on_frequencies_gradients_are_exact_and_differentiable(chunk, monkeypatch):
-    from diffstride.core import circular
+def test_on_frequencies_gradients_are_exact_and_differentiable(
+    mode, kernel_bytes, chunk, monkeypatch
+):
+    """However many frequencies or examples are done at a time."""
+    from diffstride.core import spectral, spectral_filter
 
-    monkeypatch.setattr(circular, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(spectral_filter, "KERNEL_BYTES", kernel_bytes)
+    monkeypatch.setattr(spectral_filter, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(spectral, "CHUNK_BYTES", chunk)
     x = torch.randn(2, 2, 7, 8, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(4, 1, 3, 3, dtype=torch.float64, requires_grad=True)
     stride = torch.tensor([1.6, 2.1], dtype=torch.float64, requires_grad=True)
@@ -205,7 +229,7 @@ def test_on_frequencies_gradients_are_exact_and_differentiable(chunk, monkeypatc
             stride,
             padding=1,
             groups=2,
-            padding_mode="circular",
+            padding_mode=mode,
             smoothness=1.0,
             order="spectral",
         )
@@ -223,7 +247,7 @@ def test_long_axes_are_not_convolved_by_matrices():
     x, weight = torch.randn(1, 1, 400), torch.randn(1, 1, 3)
     options = {"padding": 1, "padding_mode": "circular"}
     functional.diff_stride_conv(x, weight, None, 2.0, **options)
-    with pytest.raises(ValueError, match="order='spectral' is for axes of at most 320 samples"):
+    with pytest.raises(ValueError, match="order='spectral' needs axes of at most 320 samples"):
         functional.diff_stride_conv(x, weight, None, 2.0, order="spectral", **options)
 
 

@@ -2,10 +2,10 @@
 
 Downsampling an axis is linear and does not touch the others. So it commutes with a convolution
 that does not extend along it, a 1×1 convolution or a 1×3 along its height, and is done before:
-what follows is smaller. With circular padding a convolution is a product on the spectrum, of which
-only the frequencies that are kept need computing (circular.py). And it commutes with the taps of a
-kernel: each may read an input that is downsampled before, so that the convolution runs at the size
-that comes out (taps.py).
+what follows is smaller. It commutes with the taps of a kernel: each may read an input that is
+downsampled before, so that the convolution runs at the size that comes out (taps.py). And a
+convolution is a product on the spectrum, of which only the frequencies that are kept need computing
+(spectral.py).
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diffstride.core import arguments, circular
-from diffstride.core.circular import Options
+from diffstride.core import arguments, spectral
 from diffstride.core.resample import is_channels_last, resample
 from diffstride.core.rule import REPLACING, AxisPlan, Rule, plan
+from diffstride.core.spectral import Options
 from diffstride.core.taps import CONVOLUTIONS, by_taps
 from diffstride.core.tracing import shape_of
-from diffstride.core.work import LONGEST_MATRIX_AXIS_OF_SEVERAL, cheapest, work_of_orders
+from diffstride.core.work import (
+    LONGEST_MATRIX_AXIS_OF_SEVERAL,
+    cheapest,
+    is_spectral,
+    work_of_orders,
+)
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
 
@@ -48,8 +53,8 @@ def diff_stride_conv(
         order: ``"after"`` convolves, then downsamples. ``"before"`` downsamples the axes along
             which the kernel has size 1 first. ``"taps"`` downsamples first, once for each tap of
             the kernel, and convolves at the size that comes out. ``"spectral"`` convolves on the
-            kept frequencies, for circular padding that keeps the size. ``"auto"`` takes the
-            cheapest that applies. The numbers are the same.
+            kept frequencies, for kernels that reach no further than the axes are long. ``"auto"``
+            takes the cheapest that applies. The numbers are the same.
         rule: every other argument of :func:`diff_stride`. Windows are tight and R is 1 unless
             given, so that the size is that of a strided convolution.
 
@@ -90,29 +95,25 @@ def convolve(
     options = Options(pads, dilation, groups, padding_mode)
     size, kept = tuple(p.size for p in plans), [p.kept for p in plans]
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
-    wraps = padding_mode == "circular" and shape[2:] == size and all(p.basis.wraps for p in plans)
+    reach = _reach(kernel, dilation, padding_mode, shape[2:], size)
     if order == "auto":
         sizes = shape[2:], size, kept
-        batch = shape[0] if wraps else None
-        order = cheapest(work_of_orders(shape_of(weight), shape[1], *sizes, rule, pointwise, batch))
-    if order == "spectral" and wraps and 0 in shape:
-        order = "after"  # an empty batch has no spectrum, and any order will do
+        order = cheapest(work_of_orders(shape_of(weight), shape[1], *sizes, rule, pointwise, reach))
     if order == "spectral":
-        if not wraps:
+        if not is_spectral(rule.basis, size, reach):
             raise ValueError(
-                f"order='spectral' needs padding_mode='circular' and a padding that keeps the "
-                f"size, and a basis that wraps round, as 'fourier' does; got {padding_mode!r} and "
-                f"{shape[2:]} to {size}"
+                f"order='spectral' needs axes of at most {LONGEST_MATRIX_AXIS_OF_SEVERAL} samples, "
+                f"a kernel that reaches no further than these, and a basis that wraps round, as "
+                f"'fourier' does; got axes of {size}, a kernel of {kernel} with dilation "
+                f"{dilation}, and basis={rule.basis!r}: leave order='auto'"
             )
-        if max(size) > LONGEST_MATRIX_AXIS_OF_SEVERAL:
-            raise ValueError(
-                f"order='spectral' is for axes of at most {LONGEST_MATRIX_AXIS_OF_SEVERAL} "
-                f"samples, got {size}: leave order='auto'"
-            )
-        work = torch.float64 if x.dtype == torch.float64 else torch.float32
-        y = circular.convolve(x.to(work), weight.to(work), plans, options)
+        if 0 in shape:
+            order = "after"  # an empty batch has no spectrum, and any order will do
+    if order == "spectral":
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        y = spectral.convolve(x.to(dtype), weight.to(dtype), plans, options)
         if bias is not None:
-            y = y + (bias.to(work) * _gain(plans)).reshape(-1, *[1] * axes)
+            y = y + (bias.to(dtype) * _gain(plans)).reshape(-1, *[1] * axes)
         y = y.to(x.dtype)
     elif order == "taps":
         y = by_taps(x.contiguous(), weight, plans, options)
@@ -175,6 +176,19 @@ def _pads(
     return [(t // 2, t - t // 2) for t in total]
 
 
+def _reach(
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding_mode: str,
+    size: Sequence[Any],
+    full: Sequence[Any],
+) -> list[int]:
+    """Return how many samples beyond one the kernel reads along each axis; 0 if it wraps round."""
+    circular = padding_mode == "circular"
+    axes = zip(kernel, dilation, size, full, strict=True)
+    return [0 if circular and int(n) == int(m) else d * (k - 1) for k, d, n, m in axes]
+
+
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
     pads, dilation, groups, mode = options
     inner = [before for before, _ in pads]
@@ -199,11 +213,12 @@ def work_of(
 ) -> tuple[Any, Any]:
     """Return the work of resampling and of convolving an example, in the cheapest order or another.
 
-    Sizes are as for :func:`work_of_orders`. What a circular convolution on the spectrum saves is
-    not counted: that depends on the batch.
+    Sizes are as for :func:`work_of_orders`.
     """
     weight = shape_of(convolution.weight)
     pads = _pads(convolution.padding, weight[2:], convolution.dilation)
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(weight[2:], pads, strict=True)]
-    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise)
+    mode, dilation = convolution.padding_mode, convolution.dilation
+    reach = _reach(weight[2:], dilation, mode, size, full)
+    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise, reach)
     return work.get(order or cheapest(work), work["before"])

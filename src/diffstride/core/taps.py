@@ -27,9 +27,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from diffstride.core.bases import Matrices, along
-from diffstride.core.circular import Options
 from diffstride.core.resample import chain, factors, folded, no_autocast
 from diffstride.core.rule import AxisPlan
+from diffstride.core.spectral import Options
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.core.work import cheapest_order
 

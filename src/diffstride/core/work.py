@@ -13,8 +13,9 @@ LONGEST_MATRIX_AXIS = 200
 LONGEST_MATRIX_AXIS_OF_SEVERAL = 320
 # How much longer a multiply-accumulate of resampling and one of convolving take than in a
 # convolution of neighbours, about, on a CPU (benchmarks/conv.py): taps lie far apart, and on the
-# spectrum there is one small product for each frequency.
-SLOWER_BY = {"taps": (1, 2), "spectral": (3, 3)}
+# spectrum there is one small product for each frequency, with a kernel's spectrum that is made for
+# every batch.
+SLOWER_BY = {"taps": (1, 2), "spectral": (2, 11)}
 
 
 def by_fft(basis: Basis, size: int, path: str, axes: int) -> bool:
@@ -68,7 +69,7 @@ def work_of_orders(
     kept: Sequence[Any],
     rule: Rule,
     pointwise: Sequence[bool],
-    batch: int | None = None,
+    reach: Sequence[int],
 ) -> dict[str, tuple[Any, Any]]:
     """Return the multiply-accumulates of resampling and of convolving one example, by order.
 
@@ -79,7 +80,7 @@ def work_of_orders(
             They may be whole, or know how they change with strides.
         rule: by which the axes are resampled.
         pointwise: along which axes the kernel does not extend.
-        batch: how many examples share a kernel's spectrum, if the convolution can be done on it.
+        reach: over how many samples beyond one the kernel reaches; 0 for axes that wrap round.
     """
     outputs, per_group, *kernel = weight
     numbers = math.prod(weight)
@@ -96,12 +97,47 @@ def work_of_orders(
     if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
         spread = [k * m for k, m in zip(kernel, kept, strict=True)]
         work["taps"] = channels * resampling_macs(size, spread, None), numbers * math.prod(kept)
-        if batch is not None:  # a complex product is four real ones, on half of the frequencies
-            transforms = channels * resampling_macs(full, kept, None)
-            transforms += outputs * resampling_macs(kept, kept, None)
-            products = math.prod(kept) * per_group * outputs
-            work["spectral"] = transforms, products * (2 + math.prod(kernel) / max(1, batch))
+        if is_spectral(rule.basis, full, reach):
+            sizes: Any = (kernel, size, kept, reach)
+            work["spectral"] = _spectral_work(channels, outputs, per_group, *sizes)
     return work
+
+
+def is_spectral(basis: str, full: Sequence[Any], reach: Sequence[int]) -> bool:
+    """Return whether a convolution can be done on the spectrum (see core/spectral.py)."""
+    longest = max(int(n) for n in full)
+    fits = all(int(n) >= t for n, t in zip(full, reach, strict=True))
+    return BASES[basis].wraps and fits and longest <= LONGEST_MATRIX_AXIS_OF_SEVERAL
+
+
+def _spectral_work(
+    channels: int,
+    outputs: int,
+    per_group: int,
+    kernel: Sequence[int],
+    size: Sequence[Any],
+    kept: Sequence[Any],
+    reach: Sequence[int],
+) -> tuple[Any, Any]:
+    """Return the same for a convolution on the spectrum, whose borders are ones of fewer axes."""
+    # A cosine and a sine for each frequency, also where the sine is 0.
+    parts = [m + (2 * (int(m) // 2 + 1) - int(m)) for m in kept]
+    read: Any = 0
+    written: Any = 0
+    for i, part in enumerate(parts):
+        read += math.prod([*parts[:i], *size[i:]]) * part
+        written += math.prod([*parts[: i + 1], *kept[i:]])
+    resampling = channels * read + outputs * written
+    convolving = math.prod(parts) * 2 ** len(kernel) * per_group * outputs
+    for i, (t, k) in enumerate(zip(reach, kernel, strict=True)):
+        if t:
+            fewer: Any = [[*every[:i], *every[i + 1 :]] for every in (kernel, size, kept)]
+            fewer.append([*[0] * i, *reach[i + 1 :]])
+            more = _spectral_work(channels * k, outputs, per_group * k, *fewer)
+            both = channels * math.prod(size) + outputs * math.prod(kept)
+            resampling += t * (both + more[0])
+            convolving += t * more[1]
+    return resampling, convolving
 
 
 def cheapest(work: dict[str, tuple[Any, Any]]) -> str:
