@@ -53,7 +53,7 @@ def axis_to_frequencies(x: Tensor, matrix: Tensor) -> Tensor:
     return y.reshape(frequencies * parts // 2, 2 * rows, *others)
 
 
-def axis_to_samples(x: Tensor, matrix: Tensor) -> Tensor:
+def axis_to_samples(x: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     """Undo that: from (F · its F, 2 · rows, others) to (F, rows, N, others)."""
     total, rows, *others = shape_of(x)
     size, parts = shape_of(matrix)
@@ -61,9 +61,11 @@ def axis_to_samples(x: Tensor, matrix: Tensor) -> Tensor:
     x = x.reshape(frequencies, parts, rows, -1)
     if others:
         x = x.transpose(1, 2).reshape(frequencies * rows, parts, -1)
-        y = torch.bmm(matrix.expand(frequencies * rows, size, parts), x)
+        room = None if out is None else out.view(frequencies * rows, size, -1)
+        y = torch.bmm(matrix.expand(frequencies * rows, size, parts), x, out=room)
     else:
-        y = torch.bmm(x[..., 0].mT, matrix.mT.expand(frequencies, parts, size))
+        room = None if out is None else out.view(frequencies, rows, size)
+        y = torch.bmm(x[..., 0].mT, matrix.mT.expand(frequencies, parts, size), out=room)
     return y.reshape(frequencies, rows, size, *others)
 
 

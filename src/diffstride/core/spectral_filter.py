@@ -23,14 +23,13 @@ from diffstride.core.spectra import (
     kernel_spectrum,
     product,
     to_samples,
-    to_spectrum,
 )
 from diffstride.core.tracing import shape_of
 
 # How much of a kernel's spectrum there is at a time, at least that of one frequency; and how much
 # of what passes from one product to the next.
 KERNEL_BYTES = 2**25
-CHUNK_BYTES = 2**23
+CHUNK_BYTES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +130,11 @@ class Filtered(torch.autograd.Function):
                     z = axis_to_samples(z, matrix)
                 parts.append(z)  # frequencies of the first axis, samples of the others
             z = torch.cat(parts) if len(parts) > 1 else parts[0]
-            z = axis_to_samples(z, matrices[0]).reshape(-1, *y.shape[1:])
+            made = y[few]
+            axis_to_samples(z, matrices[0], out=made)
             for i, border in enumerate(borders):
                 if border is not None:
-                    z += along(matrices[i] @ axes[i].last, border[few], i - len(axes))
-            y[few] = z
+                    made += along(matrices[i] @ axes[i].last, border[few], i - len(axes))
         return y
 
     @staticmethod
@@ -243,21 +242,11 @@ def _gradients(
                 matrix = (weighted[i] @ axis.last).mT
                 grad_border[few] = along(matrix, grad, i - len(axes))
             if needs_rest[len(axes) + i]:
-                x, window = spectrum[:, :, few], grad_windows[i]
-                window += _window_gradient(i, x, weight, constants, windows, grad)
-                if border is not None:
-                    window += _border_gradient(axis, i - len(axes), border[few], grad)
+                some = None if border is None else border[few]
+                grad_windows[i] += _window_gradient(
+                    i, spectrum[:, :, few], weight, constants, some, windows, grad
+                )
     return grad_spectrum, grad_weight, None, *grad_borders, *grad_windows
-
-
-def _border_gradient(axis: SpectralAxis, dim: int, border: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient of an axis's window from what its border adds."""
-    if dim == -1:
-        of_matrix = gradient.flatten(0, -2).mT @ border.flatten(0, -2)
-    else:
-        of_each = [t.flatten(0, dim - 1).flatten(2) for t in (gradient, border)]
-        of_matrix = torch.bmm(of_each[0], of_each[1].mT).sum(0)
-    return ((axis.synthesis.mT @ of_matrix) * axis.last).sum(1).reshape(-1, 2).sum(1)
 
 
 def _window_gradient(
@@ -265,6 +254,7 @@ def _window_gradient(
     spectrum: Tensor,
     weight: Tensor,
     constants: SpectralAxes,
+    border: Tensor | None,
     windows: Sequence[Tensor],
     gradient: Tensor,
 ) -> Tensor:
@@ -277,14 +267,20 @@ def _window_gradient(
     order = [i, *(j for j in range(len(axes)) if j != i)]
     weighted, taps = constants.weighted(windows), constants.taps(weight)
     weighted[i], taps[i] = axes[i].synthesis[:, places], taps[i][places]
-    z = to_spectrum(gradient.movedim(2 + i, 2).flatten(0, 1), [weighted[j].mT for j in order])
+    z = axis_to_frequencies(gradient.movedim(2 + i, 2).flatten(0, 1)[None], weighted[i].mT)
+    total = z.new_zeros(len(falling))
+    if border is not None:
+        added = axes[i].last[places] @ border.movedim(2 + i, 0).flatten(1)
+        total += (z.reshape(added.shape) * added).reshape(len(falling), -1).sum(1)
+    for j in order[1:]:
+        z = axis_to_frequencies(z, weighted[j].mT)
     number = len(axes)
     x = spectrum.reshape(*map(len, windows), *[2] * number, *spectrum.shape[2:])
     x = x.index_select(i, falling).movedim((i, 2 * number - 1 - i), (0, 2 * number - 1))
     x = x.reshape(-1, *spectrum.shape[1:])
     kernel = kernel_spectrum(weight.movedim(2 + i, 2), [taps[j] for j in order], constants.groups)
     y = product(x, kernel)
-    total = (z.reshape(y.shape) * y).reshape(len(falling), -1).sum(1)
+    total += (z.reshape(y.shape) * y).reshape(len(falling), -1).sum(1)
     return torch.zeros_like(windows[i]).index_copy_(0, falling, total)
 
 
