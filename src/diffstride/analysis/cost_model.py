@@ -1,0 +1,274 @@
+"""What a network costs at any strides and any input size, from one run of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from diffstride.analysis.network_trace import NetworkTrace
+from diffstride.analysis.observing import cloned, observe
+from diffstride.analysis.restoring import check_runnable, unwrapped
+from diffstride.analysis.uses import UNITS, Total, Unit, resolved
+from diffstride.core import arguments
+from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.resizer import Counted, learned_strides
+
+_TRACES = 100
+"""How many are kept of a network that has to be run for many sizes."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One use of a layer, for one example."""
+
+    name: str
+    layer: nn.Module
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    macs: int
+    activations: int
+    bytes: int = field(default=0, compare=False)
+    """What it keeps for the backward pass and nothing before it did."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one example costs, in all and use by use in the order they run."""
+
+    macs: int
+    activations: int
+    parameters: int
+    layers: tuple[LayerCost, ...]
+    bytes: int = 0
+    """What is kept for the backward pass, activation functions and poolings included."""
+
+    def __str__(self) -> str:
+        return (
+            f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
+            f"{_short(self.parameters)} parameters"
+        )
+
+
+def _short(count: int) -> str:
+    """Return three digits and a prefix.
+
+    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
+    ('665', '1.23 k', '555 M', '4.1 G')
+    """
+    for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{prefix}"
+    return str(count)
+
+
+class _Evaluation:
+    """One trace, and what it needs to be evaluated quickly."""
+
+    def __init__(self, trace: NetworkTrace) -> None:
+        self.trace, self.program = trace, trace.program
+        self._totals: dict[Any, Total] = {}
+
+    def total(self, unit: str | Unit) -> Total:
+        if unit not in self._totals:
+            counted: Unit = UNITS[unit] if isinstance(unit, str) else unit
+            self._totals[unit] = Total(counted, self.trace.uses)
+        return self._totals[unit]
+
+
+class CostModel:
+    """What a network costs, for any strides and input size, without running it again.
+
+    The network is run once, as :func:`diffstride.cost` does. From then on every size is a formula
+    in the input's size and the strides, and so is what the network costs: evaluating it takes
+    microseconds. Where a network computes sizes in a way that can't be followed (it branches on a
+    size, or loops over one), the formulas hold for the sizes that it looked at, and it is run again
+    for others: what comes out is exact in any case. The network is left as it was, always.
+
+    Costs are in a unit: ``"macs"``, ``"activations"``, ``"bytes"``, or a function that says what
+    one use of a layer costs (``diffstride.analysis.uses``). Bytes are what autograd keeps from the
+    forward pass for the backward pass, tensor by tensor, each once: the inputs of convolutions and
+    normalisations, the outputs of activation functions, indices of poolings, the spectra of learned
+    strides. Parameters, the network's input, and vectors such as the statistics of a normalisation
+    are left out, as is what ``diffstride.analysis.saved_tensors`` does not name.
+
+    Args:
+        model: any module that takes one tensor.
+        input_size: of one example, (channels, *spatial).
+
+    Raises:
+        ValueError: if the input size is none, or the network can't be run.
+
+    >>> from diffstride import DiffStride2d
+    >>> network = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
+    >>> model = CostModel(network, (8, 32, 32))
+    >>> print(model.at())
+    417 k MACs, 5.18 k activations, 586 parameters
+    >>> print(model.at({"0": (4.0, 2.0)}, (8, 64, 64)))
+    1.26 M MACs, 9.79 k activations, 586 parameters
+    >>> model.value("macs", {"0": (4.0, 4.0)})
+    165120
+    >>> value, slopes = model.gradient("macs")
+    >>> value, slopes
+    (417024, {'0': (-185344.0, -119808.0)})
+    """
+
+    def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
+        self.input_size = _checked_size(input_size)
+        self._whole, self.model = model, unwrapped(model)
+        check_runnable(self.model)
+        self.layers: dict[str, DiffStrideNd] = learned_strides(self.model)
+        """The layers that have a stride, by name; in their order, strides are given flat."""
+        self._evaluations: list[_Evaluation] = []
+        self._find(self.given())
+
+    def given(
+        self,
+        strides: Mapping[str, float | Sequence[float]] | None = None,
+        input_size: Sequence[int] | None = None,
+    ) -> list[float]:
+        """Return the input size and all strides in a row; those in use unless others are given."""
+        size = self.input_size if input_size is None else _checked_size(input_size)
+        return [*size, *(s for each in self._strides(strides).values() for s in each)]
+
+    def _strides(
+        self, strides: Mapping[str, float | Sequence[float]] | None
+    ) -> dict[str, tuple[float, ...]]:
+        found = {name: layer.strides for name, layer in self.layers.items()}
+        for name, numbers in (strides or {}).items():
+            if name not in found:
+                raise ValueError(
+                    f"strides must be given by the names of layers that have some, "
+                    f"{', '.join(map(repr, found)) or 'of which the model has none'}; got {name!r}"
+                )
+            found[name] = arguments.per_axis(numbers, self.layers[name].axes, f"stride of {name}")
+            arguments.check_strides(found[name], f"stride of {name}")
+        return found
+
+    def at(
+        self,
+        strides: Mapping[str, float | Sequence[float]] | None = None,
+        input_size: Sequence[int] | None = None,
+    ) -> Cost:
+        """Return what the network would cost with other strides, by name, or another input size.
+
+        Strides that are not given are those that the network has now.
+        """
+        evaluation, numbers = self._find(self.given(strides, input_size))
+        uses = []
+        for use in evaluation.trace.uses:
+            if use.layer is None:
+                continue
+            sizes = (tuple(resolved(x, numbers)) for x in (use.input_sizes[2:], use.made))
+            counts = (use.macs.of(numbers), use.activations.of(numbers))
+            kept = sum(amount.of(numbers) for amount in use.saved)
+            uses.append(LayerCost(use.name, use.layer, *sizes, *counts, kept))
+        return Cost(
+            macs=sum(use.macs for use in uses),
+            activations=sum(use.activations for use in uses),
+            parameters=sum(parameter.numel() for parameter in self._whole.parameters()),
+            layers=tuple(uses),
+            bytes=evaluation.total("bytes").of(numbers),
+        )
+
+    def value(
+        self,
+        unit: str | Unit = "macs",
+        strides: Mapping[str, float | Sequence[float]] | None = None,
+        input_size: Sequence[int] | None = None,
+    ) -> Any:
+        """Return the cost in a unit."""
+        return self.value_at(self.given(strides, input_size), unit)
+
+    def gradient(
+        self,
+        unit: str | Unit = "macs",
+        strides: Mapping[str, float | Sequence[float]] | None = None,
+        input_size: Sequence[int] | None = None,
+    ) -> tuple[Any, dict[str, tuple[float, ...]]]:
+        """Return the cost in a unit, and how it changes with each stride of each layer.
+
+        The change is that of sizes N/S + 2R that need not be whole nor stop at N: it leads down
+        everywhere, also where a small step changes no size.
+        """
+        value, slopes = self.gradient_at(self.given(strides, input_size), unit)
+        found, numbers = {}, iter(slopes)
+        for name, layer in self.layers.items():
+            found[name] = tuple(next(numbers) for _ in range(layer.axes))
+        return value, found
+
+    def value_at(self, given: Sequence[float], unit: str | Unit = "macs") -> Any:
+        """Return the cost for an input size and all strides in a row, as :meth:`given` has them."""
+        evaluation, numbers = self._find(given)
+        return evaluation.total(_known(unit)).of(numbers)
+
+    def gradient_at(
+        self, given: Sequence[float], unit: str | Unit = "macs"
+    ) -> tuple[Any, list[float]]:
+        """Return the same, and how it changes with the strides, in a row."""
+        evaluation, numbers = self._find(given)
+        total = evaluation.total(_known(unit))
+        slopes = evaluation.program.gradient(numbers, total.slopes(numbers))
+        return total.of(numbers), slopes[evaluation.trace.axes :]
+
+    def _find(self, given: Sequence[float]) -> tuple[_Evaluation, list[Any]]:
+        """Return a trace that holds for a size and strides, and all sizes; make it if need be."""
+        for i, evaluation in enumerate(self._evaluations):
+            if evaluation.program.given == len(given):
+                numbers = evaluation.program.run(given)
+                if numbers is not None:
+                    if i:  # what was needed last is found first
+                        self._evaluations.insert(0, self._evaluations.pop(i))
+                    return evaluation, numbers
+        evaluation = _Evaluation(self._trace(given))
+        self._evaluations = [evaluation, *self._evaluations[: _TRACES - 1]]
+        return evaluation, evaluation.program.traced
+
+    def _trace(self, given: Sequence[float]) -> NetworkTrace:
+        """Run one example through the network, with strides that may not be its own.
+
+        Nothing is computed: tensors have no values (the meta device of torch). A network that makes
+        tensors itself or looks at values is run again with zeros.
+        """
+        model, axes = self.model, [layer.axes for layer in self.layers.values()]
+        size = tuple(int(n) for n in given[: len(given) - sum(axes)])
+        numbers = iter(given[len(size) :])
+        strides = {x: [next(numbers) for _ in range(x.axes)] for x in self.layers.values()}
+        kinds = (Counted, _ConvNd, nn.Linear)
+        counted = [m for m in model.modules() if isinstance(m, kinds) and getattr(m, "counts", True)]
+        tensors = [*model.parameters(), *model.buffers()]
+        like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
+        ways: list[tuple[Any, Callable[[Tensor], Tensor]]] = [
+            ("meta", lambda x: x.detach().to("meta")),
+            (like.device, cloned),
+        ]
+        for device, new in ways:
+            trace = NetworkTrace(model, size, strides)
+            x = torch.zeros(1, *size, device=device, dtype=like.dtype)
+
+            def replaced(x: Tensor, new: Any = new, trace: NetworkTrace = trace) -> Tensor:
+                return trace.constant(new(x))
+
+            try:
+                observe(model, x, trace, layers=counted, new=replaced, mode=trace.mode)
+                return trace
+            except Exception:  # whatever a network says of tensors without values
+                if device != "meta" or like.device.type == "meta":
+                    raise
+        raise AssertionError
+
+
+def _known(unit: str | Unit) -> str | Unit:
+    if isinstance(unit, str):
+        arguments.check_choice(unit, UNITS, "unit")
+    return unit
+
+
+def _checked_size(input_size: Sequence[int]) -> tuple[int, ...]:
+    if len(input_size) < 2 or not all(isinstance(n, int) and n >= 1 for n in input_size):
+        raise ValueError(
+            f"input_size must be (channels, *spatial) of one example, got {tuple(input_size)}"
+        )
+    return tuple(input_size)

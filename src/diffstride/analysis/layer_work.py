@@ -1,0 +1,93 @@
+"""The multiply-accumulates and activations of a layer, as functions of sizes."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from diffstride.analysis.lengths import linear
+from diffstride.analysis.uses import Amount, AnyAmount, FunctionAmount, Sizes, Use
+from diffstride.core.conv import work_of
+from diffstride.layers.converted import Converted, shortening
+from diffstride.layers.joined import running
+from diffstride.layers.resizer import Counted, Resizer
+
+if TYPE_CHECKING:
+    from diffstride.analysis.network_trace import NetworkTrace
+
+
+class LayerWork:
+    """Notes what every use of a layer costs.
+
+    A convolution and the downsampling after it that are run as one count as in the order that they
+    are run in when nobody looks on.
+    """
+
+    def __init__(self, trace: "NetworkTrace") -> None:
+        self.trace = trace
+        self._around: list[tuple[Converted, Tensor]] = []
+        """Converted convolutions that are running, and what they read."""
+        self._convolution: Use | None = None
+        """The last use of a convolution that is run as one with what comes next."""
+
+    def enter(self, layer: nn.Module, x: Tensor) -> None:
+        if isinstance(layer, Converted) and layer.is_reorderable:
+            self._around.append((layer, x))
+
+    def leave(self, use: Use, layer: nn.Module, x: Tensor, output: Tensor) -> None:
+        """Complete a use of a layer that has ended."""
+        size, kept = use.input_sizes[2:], use.output_sizes[2:]
+        use.made = self._made(layer, size, kept)
+        use.activations = Amount(1, (*use.output_sizes[1:2], *use.made))
+        use.macs = self._macs(use, layer, x, output, size, kept)
+
+    def _made(self, layer: nn.Module, size: Sizes, kept: Sizes) -> Sizes:
+        """Return the size that a layer makes before a downsampling that was converted into it."""
+        if isinstance(layer, Converted) and not layer.downsample_first:
+            program = self.trace.program
+            less = zip(size, shortening(layer, len(size)), strict=True)
+            return tuple(linear(program, [(n, 1)], -k) for n, k in less)
+        return kept
+
+    def _macs(
+        self, use: Use, layer: nn.Module, x: Tensor, output: Tensor, size: Sizes, kept: Sizes
+    ) -> AnyAmount:
+        if pair := running():
+            if layer is pair.convolution:
+                self._convolution = use
+                return Amount()  # until it is known what the downsampling makes
+            if layer in (pair.layer, pair.layer.stride_owner) and self._convolution is not None:
+                read = self.trace.sizes(pair.x)
+                both = pair.convolution, pair.layer.rule, read[1]
+                first, self._convolution = self._convolution, None
+                sizes = (read[2:], size, kept)
+                first.macs = _part(1, sizes, lambda *sizes: work_of(*both, *sizes))
+                return _part(0, sizes, lambda *sizes: work_of(*both, *sizes))
+        if self._around and isinstance(layer, Converted | Resizer):
+            convolution, started = self._around[-1]
+            read = self.trace.sizes(started)
+            channels = read[1]
+            if layer is convolution:
+                self._around.pop()
+            part = int(layer is convolution)
+            return _part(part, (read[2:], kept), lambda n, m: convolution.work(channels, n, m))
+        return _macs(use, layer, x, output, size, use.made)
+
+
+def _part(part: int, sizes: tuple[Sizes, ...], work: Any) -> FunctionAmount:
+    return FunctionAmount(lambda *sizes: work(*sizes)[part], sizes)
+
+
+def _macs(
+    use: Use, layer: nn.Module, x: Tensor, output: Tensor, size: Sizes, made: Sizes
+) -> AnyAmount:
+    if isinstance(layer, Counted):
+        channels, outputs = x.shape[1], output.shape[1]
+        return FunctionAmount(lambda n, m: layer.macs(channels, outputs, n, m), (size, made))
+    if isinstance(layer, nn.Linear):
+        return Amount(layer.weight.numel(), use.output_sizes[1:-1])
+    assert isinstance(layer, _ConvNd)
+    places = size if isinstance(layer, _ConvTransposeNd) else made
+    return Amount(layer.weight.numel(), places)
+
+
