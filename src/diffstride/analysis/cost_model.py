@@ -11,7 +11,8 @@ from torch.nn.modules.conv import _ConvNd
 from diffstride.analysis.network_trace import NetworkTrace
 from diffstride.analysis.observing import cloned, observe
 from diffstride.analysis.restoring import check_runnable, unwrapped
-from diffstride.analysis.uses import UNITS, Total, Unit, resolved
+from diffstride.analysis.size_program import Pick
+from diffstride.analysis.uses import UNITS, Total, Unit, Use, resolved
 from diffstride.core import arguments
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Counted, learned_strides
@@ -213,6 +214,24 @@ class CostModel:
         slopes = evaluation.program.gradient(numbers, total.slopes(numbers))
         return total.of(numbers), slopes[evaluation.trace.axes :]
 
+    def samples_at(self, given: Sequence[float]) -> dict[int, float]:
+        """Return by how many samples a size falls when the logarithm of a stride grows by 1.
+
+        The strides are known by their places in what is given.
+        """
+        evaluation, numbers = self._find(given)
+        found: dict[int, float] = {}
+        for step in evaluation.program.steps:
+            if isinstance(step, Pick):
+                for place, slope in step.slopes(numbers):
+                    if evaluation.trace.axes <= place < evaluation.program.given:
+                        found[place] = max(found.get(place, 0.0), -slope * numbers[place])
+        return found
+
+    def uses(self) -> list[Use]:
+        """Return everything that the network does to maps, in order: layers and operations."""
+        return self._find(self.given())[0].trace.uses
+
     def _find(self, given: Sequence[float]) -> tuple[_Evaluation, list[Any]]:
         """Return a trace that holds for a size and strides, and all sizes; make it if need be."""
         for i, evaluation in enumerate(self._evaluations):
@@ -229,8 +248,9 @@ class CostModel:
     def _trace(self, given: Sequence[float]) -> NetworkTrace:
         """Run one example through the network, with strides that may not be its own.
 
-        Nothing is computed: tensors have no values (the meta device of torch). A network that makes
-        tensors itself or looks at values is run again with zeros.
+        Nothing is computed: tensors have no values (the meta device of torch). A network that takes
+        sizes as plain numbers alone is run again with these; one that makes tensors itself or looks
+        at values, with zeros.
         """
         model, axes = self.model, [layer.axes for layer in self.layers.values()]
         size = tuple(int(n) for n in given[: len(given) - sum(axes)])
@@ -240,12 +260,12 @@ class CostModel:
         counted = [m for m in model.modules() if isinstance(m, kinds) and getattr(m, "counts", True)]
         tensors = [*model.parameters(), *model.buffers()]
         like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
-        ways: list[tuple[Any, Callable[[Tensor], Tensor]]] = [
-            ("meta", lambda x: x.detach().to("meta")),
-            (like.device, cloned),
-        ]
-        for device, new in ways:
-            trace = NetworkTrace(model, size, strides)
+        without_values: Callable[[Tensor], Tensor] = lambda x: x.detach().to("meta")  # noqa: E731
+        ways = [("meta", without_values, True), ("meta", without_values, False)]
+        if like.device.type != "meta":
+            ways.append((like.device.type, cloned, False))
+        for device, new, is_followed in ways:
+            trace = NetworkTrace(model, size, strides, is_followed)
             x = torch.zeros(1, *size, device=device, dtype=like.dtype)
 
             def replaced(x: Tensor, new: Any = new, trace: NetworkTrace = trace) -> Tensor:
@@ -255,7 +275,7 @@ class CostModel:
                 observe(model, x, trace, layers=counted, new=replaced, mode=trace.mode)
                 return trace
             except Exception:  # whatever a network says of tensors without values
-                if device != "meta" or like.device.type == "meta":
+                if (device, new, is_followed) == ways[-1]:
                     raise
         raise AssertionError
 

@@ -17,10 +17,11 @@ Size = Any
 """An axis of a tensor: a plain number if it never changes, or a :class:`Length`."""
 
 
-class Length:
-    """A number of samples, to Python a whole number like any other."""
+class Length(torch.SymInt):
+    """A number of samples, to Python a whole number like any other.
 
-    __slots__ = ("place", "program")
+    It is a ``torch.SymInt`` in name alone, so that functions of torch take it as an argument.
+    """
 
     def __init__(self, program: Program, place: int) -> None:
         self.program, self.place = program, place
@@ -103,12 +104,14 @@ class Length:
     def __bool__(self) -> bool:
         return self._compare(0, operator.ne)
 
-    def __getattr__(self, name: str) -> Any:  # bit_length(), real, __ceil__ ...
+    def __getattr__(self, name: str) -> Any:  # real, bit_count() ...
+        if not hasattr(int, name):  # torch asks for methods that it might have
+            raise AttributeError(f"a size has no attribute {name!r}")
         return getattr(self.read(), name)
 
 
-def _reading(name: str) -> Callable[..., Any]:
-    function = getattr(int, name)
+def _reading(name: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    function = function or getattr(int, name)
 
     def method(self: Length, *others: Any) -> Any:
         return function(self.read(), *map(plain, others))
@@ -116,14 +119,24 @@ def _reading(name: str) -> Callable[..., Any]:
     return method
 
 
+def _reading_reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: function(plain(other), self.read())
+
+
 for _name in (
     *("__index__", "__int__", "__float__", "__hash__", "__repr__", "__str__", "__format__"),
-    *("__truediv__", "__rtruediv__", "__rfloordiv__", "__rmod__", "__pow__", "__rpow__"),
-    *("__divmod__", "__rdivmod__", "__abs__", "__pos__", "__round__", "__trunc__", "__floor__"),
-    *("__ceil__", "__invert__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__"),
-    *("__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__"),
+    *("__abs__", "__pos__", "__round__", "__trunc__", "__floor__", "__ceil__", "__invert__"),
+    *("bit_length", "as_integer_ratio", "conjugate"),
 ):
     setattr(Length, _name, _reading(_name))
+for _name in ("truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"):
+    _operator = getattr(operator, _name)
+    _dunder = _name.strip("_")
+    if _name not in ("floordiv", "mod"):
+        setattr(Length, f"__{_dunder}__", _reading(_name, _operator))
+    setattr(Length, f"__r{_dunder}__", _reading_reflected(_operator))
+Length.__divmod__ = _reading("divmod", divmod)  # type: ignore[attr-defined]
+Length.__rdivmod__ = _reading_reflected(divmod)  # type: ignore[attr-defined]
 
 
 class Shape(tuple[Any, ...]):

@@ -40,9 +40,12 @@ class NetworkTrace(Observer):
         model: nn.Module,
         input_size: Sequence[int],
         strides: Mapping[DiffStrideNd, Sequence[float]],
+        is_followed: bool = True,
     ) -> None:
         self.program = Program([*input_size, *(s for each in strides.values() for s in each)])
         self.axes = len(input_size)
+        self.is_followed = is_followed
+        """Whether the network is given sizes that can be followed: some take plain numbers only."""
         self.strides = strides
         self.stride_places: dict[DiffStrideNd, range] = {}
         """Where the strides of each layer stand among the numbers of the program."""
@@ -212,12 +215,14 @@ class NetworkTrace(Observer):
             if _caller() in _OUR_READERS:
                 return result
             sizes: Sizes = self.sizes(x)
+            if not self.is_followed:
+                sizes = tuple(_whole(n) for n in sizes)
             axis = args[1] if len(args) > 1 else kwargs.get("dim")
             if axis is not None:
                 return sizes[axis]
             return Shape(sizes) if any(type(n) is Length for n in sizes) else result
         if name in ("numel", "nelement"):
-            return product(self.sizes(x))
+            return product(self.sizes(x)) if self.is_followed else _whole(product(self.sizes(x)))
         if name == "__len__":
             return _whole(self.sizes(x)[0])
         self.program.expect_everything()
