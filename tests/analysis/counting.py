@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from diffstride.analysis.cost_model import CostModel
 from diffstride.core.conv import work_of
 from diffstride.layers.converted import Converted
 from diffstride.layers.joined import running
@@ -48,28 +49,27 @@ def count(model, size):
             inside.append(layer)
 
     def leave(layer, args, y):
-        x, macs, made = args[0], 0, tuple(y.shape[2:])
-        size = tuple(x.shape[2:])
-        pair = running()
+        x, macs, kept = args[0], 0, tuple(y.shape[2:])
+        size, made, pair = tuple(x.shape[2:]), kept, running()
+        if isinstance(layer, Converted) and not layer.downsample_first:
+            made = tuple(layer.sizes[0][2:])
         if pair is not None and layer is pair.convolution:
             pass  # counted with what comes after it
         elif pair is not None and layer is pair.layer:
-            whole = tuple(pair.x.shape[2:]), size, made
+            whole = tuple(pair.x.shape[2:]), size, kept
             macs = sum(work_of(pair.convolution, layer.rule, pair.x.shape[1], *whole))
         elif inside and layer is inside[-1]:
             inside.pop()
-            macs = sum(layer.work(x.shape[1], size, made))
+            macs = sum(layer.work(x.shape[1], size, kept))
         elif inside:
             pass
         elif isinstance(layer, Resizer):
-            macs = layer.macs(x.shape[1], y.shape[1], size, made)
+            macs = layer.macs(x.shape[1], y.shape[1], size, kept)
         elif isinstance(layer, nn.Linear):
             macs = layer.in_features * y[0].numel()
         else:
             transposed = isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d)
             macs = layer.weight.numel() * math.prod(size if transposed else made)
-        if isinstance(layer, Converted) and not layer.downsample_first:
-            made = tuple(layer.sizes[0][2:])
         rows.append((size, made, macs, math.prod((*y.shape[1:2], *made))))
 
     with ExitStack() as stack, torch.no_grad():
@@ -96,19 +96,17 @@ def by_model(model, strides, size):
     }
 
 
-def differences(model, sizes, settings=5):
+def differences(model, sizes, settings=5, largest=3.5):
     """Compare a cost model with counting, at some sizes and random strides; return how often.
 
     Where the network fails at some strides, the model must fail as well.
     """
-    from diffstride.analysis.cost_model import CostModel
-
     model.eval()
     costs, compared = CostModel(model, sizes[0]), 0
     before = {name: layer.strides for name, layer in learned_strides(model).items()}
     for size in sizes:
         for seed in range(settings if before else 1):
-            strides = random_strides(model, seed)
+            strides = random_strides(model, seed, largest)
             set_strides(model, strides)
             try:
                 expected = count(model, size)

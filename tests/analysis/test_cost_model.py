@@ -196,8 +196,8 @@ def test_every_network_that_is_converted(index, placement):
     options = {"smoothness": 1.0, "convention": convention, "placement": placement}
     model, _ = convert(make().eval(), example(dims), **options)
     sizes = {1: [128, 121, 127], 2: [64, 57, 59], 3: [32, 27, 29]}[dims]
-    compared, costs = differences(model, [(3, *[n] * dims) for n in sizes])
-    assert compared >= 12
+    compared, costs = differences(model, [(3, *[n] * dims) for n in sizes], largest=2.5)
+    assert compared == 15
     if "MobileNet" not in list(MODELS)[index]:  # which computes borders in Python
         assert len(costs._evaluations) == 1
 

@@ -1,0 +1,73 @@
+"""What it costs to know what a network costs: a cost model, and a budget that is held each step.
+
+    python -m benchmarks.cost [--quick]
+
+Beside it, the same by running the network each time, as :func:`diffstride.cost` and
+:func:`diffstride.fit_budget` do. Strides are others each time, as they are in training, so that
+little of what was computed before can be used again.
+"""
+
+import itertools
+from typing import Any
+
+import torch
+
+from benchmarks.harness import arguments, interleaved, report
+from diffstride import Budget, CostModel, cost, fit_budget, models
+from diffstride.layers.resizer import learned_strides
+
+NETWORKS = {"resnet18": (3, 32, 32), "efficientnet_b0": (3, 224, 224)}
+STEP = 0.01
+"""By how much of itself a stride is moved in a step, about."""
+
+
+def disturbed(model: torch.nn.Module) -> Any:
+    """Return a function that moves the strides of a network a little, as a step does."""
+    generator = torch.Generator().manual_seed(0)
+    layers = list(learned_strides(model).values())
+
+    def move() -> None:
+        with torch.no_grad():
+            for layer in layers:
+                noise = torch.randn(layer.stride.shape, generator=generator)
+                layer.stride.mul_((STEP * noise).exp()).clamp_(1.0, 6.0)
+
+    return move
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
+    rows = []
+    for name, size in NETWORKS.items():
+        model = models.create(name, num_classes=10, smoothness=1.0, convention="tight")
+        costs, seeds = CostModel(model, size), itertools.count()
+        allowed = costs.value()
+        budget = Budget(model, size, macs=allowed)
+        move = disturbed(model)
+
+        def strides(seeds: Any = seeds, costs: CostModel = costs) -> dict[str, tuple[float, ...]]:
+            generator = torch.Generator().manual_seed(next(seeds))
+            drawn = {n: 1 + 2 * torch.rand(x.axes, generator=generator) for n, x in costs.layers.items()}
+            return {n: tuple(x.tolist()) for n, x in drawn.items()}
+
+        sides = {
+            "random strides alone": strides,
+            "value": lambda: costs.value("macs", strides()),
+            "value and gradient": lambda: costs.gradient("macs", strides()),
+            "cost(model, size)": lambda: cost(model, size),
+            "a step of strides alone": move,
+            "a step, Budget.hold": lambda: (move(), budget.hold()),
+            "a step, fit_budget": lambda: (move(), fit_budget(model, size, allowed)),
+        }
+        # One network for all sides: each leaves the strides near where the others want them.
+        times = interleaved(sides, rounds=20 * options.rounds)
+        rows += [{"network": name, "what": what, "ms": 1e3 * t} for what, t in times.items()]
+    note = (
+        f"medians of {20 * options.rounds} rounds; a step moves strides by about {STEP:.0%}, and "
+        "the budget is what the network costs at the beginning"
+    )
+    report("cost", rows, options, note)
+
+
+if __name__ == "__main__":
+    main()
