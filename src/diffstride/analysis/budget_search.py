@@ -22,8 +22,10 @@ _FAR = 0.1
 """A change of logarithms after which the slope is looked at again."""
 _NEAR = 1e-4
 """A change of logarithms that changes no size but by chance."""
-_TOGETHER = 5
+_TOGETHER = 4
 """How many sizes that change at one place are tried in all combinations."""
+_TRIED = 8
+"""How many of the changes by one sample, and of pairs of these, are tried."""
 _ROUNDS = 20
 LARGEST = 1e6
 """A stride that leaves one sample of any axis."""
@@ -36,67 +38,71 @@ class Variables:
 
     def __init__(self, model: CostModel, layers: Mapping[str, DiffStrideNd]) -> None:
         self.model, self.layers = model, list(layers.values())
-        self._first = len(model.input_size)
-        places, self._of = {}, {}
-        place = self._first
-        for layer in model.layers.values():
-            places[layer] = place
-            place += layer.axes
+        starts = itertools.accumulate(
+            (layer.axes for layer in model.layers.values()), initial=len(model.input_size)
+        )
+        first = dict(zip(model.layers.values(), starts, strict=False))
         self.places: list[list[int]] = []
         """Where each variable stands among the numbers that a cost model is given."""
         self.bounds: list[tuple[float, float]] = []
+        self._ranges: list[tuple[float, float]] = []
+        """The same in strides, as their parameters can have them."""
         for layer in self.layers:
-            start = places[layer]
-            every = list(range(start, start + layer.axes))
+            every = list(range(first[layer], first[layer] + layer.axes))
             groups = [every] if layer.shared else [[i] for i in every]
             self.places += groups
-            low = math.log(max(1.0, layer.min_stride))
-            high = math.log(min(layer.max_stride or LARGEST, torch.finfo(layer.stride.dtype).max))
-            self.bounds += [(low, high)] * len(groups)
+            highest = min(layer.max_stride or LARGEST, torch.finfo(layer.stride.dtype).max)
+            ends = (layer.in_range((x,) * len(groups))[0] for x in (layer.min_stride, highest))
+            low, high = ends
+            self._ranges += [(low, high)] * len(groups)
+            self.bounds += [(math.log(low), math.log(high))] * len(groups)
+        types = {layer.stride.dtype for layer in self.layers}
+        self._dtype = types.pop() if len(types) == 1 else None
+        self._given = model.given()
 
     def __len__(self) -> int:
         return len(self.places)
 
     def read(self) -> Point:
         """Return the logarithms of the strides in use."""
-        found: list[float] = []
-        for layer in self.layers:
-            strides = layer.strides[:1] if layer.shared else layer.strides
-            found += [math.log(s) for s in strides]
-        return tuple(found)
+        self._given = self.model.given()
+        return tuple([math.log(self._given[places[0]]) for places in self.places])
 
     def clipped(self, point: Sequence[float]) -> Point:
         """Return the nearest point within all bounds."""
-        return tuple(
-            [low if x < low else min(x, high) for x, (low, high) in zip(point, self.bounds)]  # noqa: B905
-        )
+        both = zip(point, self.bounds, strict=True)
+        return tuple([low if x < low else min(x, high) for x, (low, high) in both])
 
     def given(self, point: Sequence[float]) -> list[float]:
         """Return what a cost model is given, with strides as their parameters can have them."""
-        given, start = self.model.given(), 0
-        strides = [math.exp(x) for x in point]
-        for layer in self.layers:
-            count = 1 if layer.shared else layer.axes
-            some = strides[start : start + count]
-            if layer.stride.dtype != torch.float64:
-                some = torch.tensor(some, dtype=layer.stride.dtype, device="cpu").tolist()
-            inside = layer.in_range(some)
-            for places, stride in zip(self.places[start : start + count], inside, strict=False):
-                for place in places:
-                    given[place] = stride
-            start += count
+        given = list(self._given)
+        rows = zip(self.places, self._rounded(point), self._ranges, strict=True)
+        for places, stride, (low, high) in rows:
+            for place in places:
+                given[place] = low if stride < low else min(stride, high)
         return given
+
+    def _rounded(self, point: Sequence[float]) -> list[float]:
+        """Return strides in the precision of their parameters."""
+        strides = [math.exp(x) for x in point]
+        if self._dtype == torch.float64:
+            return strides
+        if self._dtype is not None:
+            return torch.tensor(strides, dtype=self._dtype, device="cpu").tolist()  # type: ignore[no-any-return]
+        found: list[float] = []
+        for layer in self.layers:
+            some = strides[len(found) : len(found) + layer.stride.numel()]
+            found += torch.tensor(some, dtype=layer.stride.dtype, device="cpu").tolist()
+        return found
 
     @torch.no_grad()
     def write(self, point: Sequence[float]) -> None:
         """Set the parameters."""
-        start = 0
+        given = self.given(point)
+        strides = iter([given[places[0]] for places in self.places])
         for layer in self.layers:
-            count = layer.stride.numel()
-            strides = [math.exp(x) for x in point[start : start + count]]
-            start += count
-            value = torch.tensor(strides, dtype=layer.stride.dtype, device="cpu")
-            layer.stride.copy_(value)
+            values = [next(strides) for _ in range(layer.stride.numel())]
+            layer.stride.copy_(torch.tensor(values, dtype=torch.float64, device="cpu"))
 
 
 class Search:
@@ -128,9 +134,11 @@ class Search:
         return math.inf if part > 0 else -part
 
     def _is_met(self, cost: float) -> bool:
-        return self._miss(cost) <= (TOLERANCE if self.spend else math.inf) and (
-            self.spend or cost <= self.limit
-        )
+        return self._miss(cost) <= TOLERANCE if self.spend else cost <= self.limit
+
+    def _is_close(self, cost: float) -> bool:
+        """Return whether there is no need to look further."""
+        return self.spend and self._miss(cost) <= TOLERANCE / 2
 
     def nearest(self, start: Point) -> Point:
         """Return the start itself if the budget is met there, or the nearest that is found.
@@ -183,19 +191,21 @@ class Search:
             return point, self._cost(point)
 
         falls = sum(abs(s * d) for s, d in zip(slopes, direction, strict=True))
-        near, near_step, step = (start, cost), 0.0, max(abs(cost - limit) / falls, _NEAR)
-        far = at(step)
+        near, near_step, far_step = (start, cost), 0.0, max(abs(cost - limit) / falls, _NEAR)
+        far = at(far_step)
         while (far[1] > limit) == too_dear:
-            if far[0] == at(2 * step)[0]:  # all are at their bounds
+            if self._is_close(far[1]) or far[0] == near[0]:  # or all are at their bounds
                 return far, far
-            near, near_step, step = far, step, 2 * step
-            far = at(step)
-        far_step = step
+            near, near_step, far_step = far, far_step, 2 * far_step
+            far = at(far_step)
+        halve = False
         while far_step - near_step > _NEAR:
-            if self.spend and min(self._miss(near[1]), self._miss(far[1])) < TOLERANCE / 4:
+            if self._is_close(near[1]) or self._is_close(far[1]):
                 break
-            middle = (near_step + far_step) / 2
-            found = at(middle)
+            # Where a straight line between both would be at the budget; every other time halfway.
+            share = 0.5 if halve else (near[1] - limit) / (near[1] - far[1])
+            middle = near_step + min(max(share, 0.1), 0.9) * (far_step - near_step)
+            halve, found = not halve, at(middle)
             if (found[1] > limit) == too_dear:
                 near, near_step = found, middle
             else:
@@ -207,7 +217,7 @@ class Search:
         if not self.spend:  # all strides have their part in it
             return cheap
         found = min(dear, cheap, key=lambda x: self._miss(x[1]))
-        if self._miss(found[1]) < TOLERANCE / 4:
+        if self._is_close(found[1]):
             return found
         changed = self._sizes_changed(dear[0], cheap[0])
         if not 2 <= len(changed) <= _TOGETHER:
@@ -222,36 +232,41 @@ class Search:
         return found
 
     def _sizes_changed(self, one: Point, other: Point) -> list[int]:
-        """Return the variables that make a difference by themselves between two points."""
-        cost = self._cost(other)
-        changed = []
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
-            if a != b and self._cost((*other[:i], a, *other[i + 1 :])) != cost:
-                changed.append(i)
-        return changed
+        """Return the variables whose layers make other sizes at another point."""
+        made = [self.model.made_at(self.variables.given(point)) for point in (one, other)]
+        return [
+            i
+            for i, places in enumerate(self.variables.places)
+            if any(made[0].get(place) != made[1].get(place) for place in places)
+        ]
 
     def _one_size_more_or_less(self, point: Point, cost: Any) -> tuple[Point, Any]:
-        """Return the best of what makes one size, or two, larger or smaller by a sample."""
+        """Return the best of what makes one size, or two, larger or smaller by a sample.
+
+        Those are tried that should come nearest, going by slopes.
+        """
         samples = self.model.samples_at(self.variables.given(point))
-        found = point, cost
-        moves: list[Point] = []
+        _, slopes = self._slopes(point)
+        found, needed = (point, cost), self.limit - cost
+        moves: list[tuple[float, dict[int, float]]] = []
         for i, places in enumerate(self.variables.places):
             count = max(samples.get(place, 0.0) for place in places)
             for change in (1, -1):
-                if count > 1:  # samples of size, of which there shall be one more or less
-                    moved = point[i] - math.log1p(change / count)
-                    moves.append(self.variables.clipped((*point[:i], moved, *point[i + 1 :])))
-        for moved_point in moves:
-            its_cost = self._cost(moved_point)
-            if self._miss(its_cost) < self._miss(found[1]):
-                found = moved_point, its_cost
-        if self._is_met(found[1]):
-            return found
-        for one, other in itertools.combinations(moves, 2):
-            both = tuple(
-                b if b != x else a for x, a, b in zip(point, one, other, strict=True)
-            )
-            its_cost = self._cost(both)
-            if self._miss(its_cost) < self._miss(found[1]):
-                found = both, its_cost
+                if count > 1:  # samples, of which there shall be one more or less
+                    moved = -math.log1p(change / count)
+                    moves.append((slopes[i] * moved, {i: point[i] + moved}))
+        pairs = [
+            (a + b, one | other)
+            for (a, one), (b, other) in itertools.combinations(moves, 2)
+            if one.keys() != other.keys()
+        ]
+        for some in (moves, pairs):
+            for _, changes in sorted(some, key=lambda move: abs(move[0] - needed))[:_TRIED]:
+                moved_point = [changes.get(i, x) for i, x in enumerate(point)]
+                clipped = self.variables.clipped(moved_point)
+                its_cost = self._cost(clipped)
+                if self._miss(its_cost) < self._miss(found[1]):
+                    found = clipped, its_cost
+            if self._is_met(found[1]):
+                break
         return found

@@ -71,6 +71,9 @@ class _Evaluation:
     def __init__(self, trace: NetworkTrace) -> None:
         self.trace, self.program = trace, trace.program
         self._totals: dict[Any, Total] = {}
+        steps = enumerate(self.program.steps, self.program.given)
+        self.picks = [(place, step) for place, step in steps if isinstance(step, Pick)]
+        """Where the sizes stand that layers with strides make."""
 
     def total(self, unit: str | Unit) -> Total:
         if unit not in self._totals:
@@ -221,11 +224,19 @@ class CostModel:
         """
         evaluation, numbers = self._find(given)
         found: dict[int, float] = {}
-        for step in evaluation.program.steps:
-            if isinstance(step, Pick):
-                for place, slope in step.slopes(numbers):
-                    if evaluation.trace.axes <= place < evaluation.program.given:
-                        found[place] = max(found.get(place, 0.0), -slope * numbers[place])
+        for _, pick in evaluation.picks:
+            for place, slope in pick.slopes(numbers):
+                if evaluation.trace.axes <= place < evaluation.program.given:
+                    found[place] = max(found.get(place, 0.0), -slope * numbers[place])
+        return found
+
+    def made_at(self, given: Sequence[float]) -> dict[int, list[int]]:
+        """Return the sizes that are made with each stride, by its place in what is given."""
+        evaluation, numbers = self._find(given)
+        found: dict[int, list[int]] = {}
+        for place, pick in evaluation.picks:
+            if pick.site.strides:
+                found.setdefault(pick.site.strides[pick.axis], []).append(numbers[place])
         return found
 
     def uses(self) -> list[Use]:

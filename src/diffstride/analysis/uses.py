@@ -25,7 +25,6 @@ class Amount:
         return self.factor * math.prod(resolved(self.sizes, numbers))
 
 
-@dataclass(frozen=True, eq=False)
 class FunctionAmount:
     """A number of something: any function of some sizes, each a tuple with one number an axis.
 
@@ -33,31 +32,35 @@ class FunctionAmount:
     has returned for some sizes is remembered.
     """
 
-    function: Callable[..., Any]
-    sizes: tuple[Sizes, ...]
-    known: dict[Any, Any] = field(default_factory=dict)
-    known_slopes: dict[Any, Any] = field(default_factory=dict)
+    def __init__(self, function: Callable[..., Any], sizes: tuple[Sizes, ...]) -> None:
+        self.function, self.sizes = function, sizes
+        self._places = list({n.place: 0 for size in sizes for n in size if type(n) is Length})
+        self._known: dict[Any, Any] = {}
+        self._known_slopes: dict[Any, dict[int, float]] = {}
 
     def of(self, numbers: Sequence[Any]) -> Any:
-        sizes = tuple([tuple(resolved(size, numbers)) for size in self.sizes])
-        if sizes not in self.known:
-            if len(self.known) >= _REMEMBERED:
-                self.known.clear()
-            self.known[sizes] = self.function(*sizes)
-        return self.known[sizes]
+        key = tuple([numbers[place] for place in self._places])
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self.function(*(tuple(resolved(size, numbers)) for size in self.sizes))
+            self._known[key] = found
+        return found
 
     def slopes(self, numbers: Sequence[Any]) -> dict[int, float]:
         """Return how it changes with each number."""
-        key = tuple([tuple(resolved(size, numbers)) for size in self.sizes])
-        if key not in self.known_slopes:
-            if len(self.known_slopes) >= _REMEMBERED:
-                self.known_slopes.clear()
+        key = tuple([numbers[place] for place in self._places])
+        found = self._known_slopes.get(key)
+        if found is None:
+            if len(self._known_slopes) >= _REMEMBERED:
+                self._known_slopes.clear()
             sizes = [
                 [Soft(numbers[n.place], {n.place: 1.0}) if type(n) is Length else n for n in size]
                 for size in self.sizes
             ]
-            self.known_slopes[key] = soft(self.function(*sizes)).slopes
-        return self.known_slopes[key]  # type: ignore[no-any-return]
+            found = self._known_slopes[key] = soft(self.function(*sizes)).slopes
+        return found
 
 
 AnyAmount = Amount | FunctionAmount
