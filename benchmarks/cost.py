@@ -7,8 +7,7 @@ Beside it, the same by running the network each time, as :func:`diffstride.cost`
 little of what was computed before can be used again.
 """
 
-import itertools
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -21,7 +20,7 @@ STEP = 0.01
 """By how much of itself a stride is moved in a step, about."""
 
 
-def disturbed(model: torch.nn.Module) -> Any:
+def disturbed(model: torch.nn.Module) -> Callable[[], None]:
     """Return a function that moves the strides of a network a little, as a step does."""
     generator = torch.Generator().manual_seed(0)
     layers = list(learned_strides(model).values())
@@ -35,36 +34,48 @@ def disturbed(model: torch.nn.Module) -> Any:
     return move
 
 
+def random_strides(costs: CostModel) -> Callable[[], dict[str, tuple[float, ...]]]:
+    """Return a function that draws strides for every layer, others each time."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw() -> dict[str, tuple[float, ...]]:
+        drawn = {
+            name: 1 + 2 * torch.rand(layer.axes, generator=generator)
+            for name, layer in costs.layers.items()
+        }
+        return {name: tuple(numbers.tolist()) for name, numbers in drawn.items()}
+
+    return draw
+
+
+def sides(model: torch.nn.Module, size: tuple[int, ...]) -> dict[str, Callable[[], object]]:
+    """Return what is timed, of one network: each leaves the strides near where others want them."""
+    costs = CostModel(model, size)
+    allowed = costs.value()
+    budget = Budget(model, size, macs=allowed)
+    draw, move = random_strides(costs), disturbed(model)
+    return {
+        "random strides alone": draw,
+        "value": lambda: costs.value("macs", draw()),
+        "value and gradient": lambda: costs.gradient("macs", draw()),
+        "cost(model, size)": lambda: cost(model, size),
+        "a step of strides alone": move,
+        "a step, Budget.hold": lambda: (move(), budget.hold()),
+        "a step, fit_budget": lambda: (move(), fit_budget(model, size, allowed)),
+    }
+
+
 def main() -> None:
     options = arguments(__doc__ or "")
+    rounds = 20 * options.rounds
     rows = []
     for name, size in NETWORKS.items():
         model = models.create(name, num_classes=10, smoothness=1.0, convention="tight")
-        costs, seeds = CostModel(model, size), itertools.count()
-        allowed = costs.value()
-        budget = Budget(model, size, macs=allowed)
-        move = disturbed(model)
-
-        def strides(seeds: Any = seeds, costs: CostModel = costs) -> dict[str, tuple[float, ...]]:
-            generator = torch.Generator().manual_seed(next(seeds))
-            drawn = {n: 1 + 2 * torch.rand(x.axes, generator=generator) for n, x in costs.layers.items()}
-            return {n: tuple(x.tolist()) for n, x in drawn.items()}
-
-        sides = {
-            "random strides alone": strides,
-            "value": lambda: costs.value("macs", strides()),
-            "value and gradient": lambda: costs.gradient("macs", strides()),
-            "cost(model, size)": lambda: cost(model, size),
-            "a step of strides alone": move,
-            "a step, Budget.hold": lambda: (move(), budget.hold()),
-            "a step, fit_budget": lambda: (move(), fit_budget(model, size, allowed)),
-        }
-        # One network for all sides: each leaves the strides near where the others want them.
-        times = interleaved(sides, rounds=20 * options.rounds)
+        times = interleaved(sides(model, size), rounds=rounds)
         rows += [{"network": name, "what": what, "ms": 1e3 * t} for what, t in times.items()]
     note = (
-        f"medians of {20 * options.rounds} rounds; a step moves strides by about {STEP:.0%}, and "
-        "the budget is what the network costs at the beginning"
+        f"medians of {rounds} rounds; a step moves strides by about {STEP:.0%}, and the budget is "
+        "what the network costs at the beginning"
     )
     report("cost", rows, options, note)
 

@@ -1,7 +1,6 @@
 """A cost model is a count by hooks, to the last digit, at any strides and any size."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from diffstride import (
     models,
 )
 from diffstride.layers.factory import KINDS
-from diffstride.layers.resizer import learned_strides
 from tests.analysis.counting import differences, random_strides, set_strides
 from tests.layers.test_another_resizer import Larger
 
@@ -265,7 +263,12 @@ def kept_for_backward(model, x):
 @pytest.mark.parametrize(
     "layers",
     [
-        lambda: [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.Conv2d(16, 8, 3)],
+        lambda: [
+            nn.Conv2d(3, 16, 3),
+            nn.BatchNorm2d(16),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(16, 8, 3),
+        ],
         lambda: [nn.Conv2d(3, 16, 3), nn.GELU(), nn.MaxPool2d(2), nn.Sigmoid(), nn.AvgPool2d(2)],
         lambda: [nn.Conv2d(3, 16, 3), nn.GroupNorm(2, 16), nn.SiLU(), nn.Conv2d(16, 16, 3)],
         lambda: [nn.Conv2d(3, 16, 3), DiffStride2d(1.5), nn.ReLU(), nn.Conv2d(16, 16, 1)],
@@ -316,5 +319,7 @@ def test_errors_say_what_to_give():
         costs.at({"1": 0.5})
     with pytest.raises(ValueError, match=r"input_size must be \(channels"):
         costs.at(input_size=(3,))
-    with pytest.raises(ValueError, match="unit must be one of macs, activations, bytes; got 'time'"):
+    with pytest.raises(
+        ValueError, match="unit must be one of macs, activations, bytes; got 'time'"
+    ):
         costs.value("time")

@@ -47,10 +47,13 @@ class Variables:
         self.bounds: list[tuple[float, float]] = []
         self._ranges: list[tuple[float, float]] = []
         """The same in strides, as their parameters can have them."""
+        self.multiples: list[int] = []
+        """By how many samples the size of each changes at once."""
         for layer in self.layers:
             every = list(range(first[layer], first[layer] + layer.axes))
             groups = [every] if layer.shared else [[i] for i in every]
             self.places += groups
+            self.multiples += [layer.rule.size_multiple] * len(groups)
             highest = min(layer.max_stride or LARGEST, torch.finfo(layer.stride.dtype).max)
             ends = (layer.in_range((x,) * len(groups))[0] for x in (layer.min_stride, highest))
             low, high = ends
@@ -88,7 +91,7 @@ class Variables:
         if self._dtype == torch.float64:
             return strides
         if self._dtype is not None:
-            return torch.tensor(strides, dtype=self._dtype, device="cpu").tolist()  # type: ignore[no-any-return]
+            return torch.tensor(strides, dtype=self._dtype, device="cpu").tolist()
         found: list[float] = []
         for layer in self.layers:
             some = strides[len(found) : len(found) + layer.stride.numel()]
@@ -250,9 +253,9 @@ class Search:
         found, needed = (point, cost), self.limit - cost
         moves: list[tuple[float, dict[int, float]]] = []
         for i, places in enumerate(self.variables.places):
-            count = max(samples.get(place, 0.0) for place in places)
+            count = max(samples.get(place, 0.0) for place in places) / self.variables.multiples[i]
             for change in (1, -1):
-                if count > 1:  # samples, of which there shall be one more or less
+                if count > 1:  # of which there shall be one more or less
                     moved = -math.log1p(change / count)
                     moves.append((slopes[i] * moved, {i: point[i] + moved}))
         pairs = [

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from diffstride.analysis.cost_model import Cost, CostModel
-from diffstride.analysis.cost_model import LayerCost as LayerCost
+from diffstride.analysis.cost_model import CostModel
+from diffstride.analysis.cost_record import Cost
 
 
 def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:

@@ -1,13 +1,13 @@
 """What a network costs at any strides and any input size, from one run of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from diffstride.analysis.cost_record import Cost, LayerCost
 from diffstride.analysis.network_trace import NetworkTrace
 from diffstride.analysis.observing import cloned, observe
 from diffstride.analysis.restoring import check_runnable, unwrapped
@@ -19,50 +19,6 @@ from diffstride.layers.resizer import Counted, learned_strides
 
 _TRACES = 100
 """How many are kept of a network that has to be run for many sizes."""
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """One use of a layer, for one example."""
-
-    name: str
-    layer: nn.Module
-    input_size: tuple[int, ...]
-    output_size: tuple[int, ...]
-    macs: int
-    activations: int
-    bytes: int = field(default=0, compare=False)
-    """What it keeps for the backward pass and nothing before it did."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one example costs, in all and use by use in the order they run."""
-
-    macs: int
-    activations: int
-    parameters: int
-    layers: tuple[LayerCost, ...]
-    bytes: int = 0
-    """What is kept for the backward pass, activation functions and poolings included."""
-
-    def __str__(self) -> str:
-        return (
-            f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
-            f"{_short(self.parameters)} parameters"
-        )
-
-
-def _short(count: int) -> str:
-    """Return three digits and a prefix.
-
-    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
-    ('665', '1.23 k', '555 M', '4.1 G')
-    """
-    for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if count >= size:
-            return f"{count / size:.3g}{prefix}"
-    return str(count)
 
 
 class _Evaluation:
@@ -165,10 +121,16 @@ class CostModel:
         for use in evaluation.trace.uses:
             if use.layer is None:
                 continue
-            sizes = (tuple(resolved(x, numbers)) for x in (use.input_sizes[2:], use.made))
-            counts = (use.macs.of(numbers), use.activations.of(numbers))
-            kept = sum(amount.of(numbers) for amount in use.saved)
-            uses.append(LayerCost(use.name, use.layer, *sizes, *counts, kept))
+            layer = LayerCost(
+                name=use.name,
+                layer=use.layer,
+                input_size=tuple(resolved(use.input_sizes[2:], numbers)),
+                output_size=tuple(resolved(use.made, numbers)),
+                macs=use.macs.of(numbers),
+                activations=use.activations.of(numbers),
+                bytes=sum(amount.of(numbers) for amount in use.saved),
+            )
+            uses.append(layer)
         return Cost(
             macs=sum(use.macs for use in uses),
             activations=sum(use.activations for use in uses),
@@ -268,7 +230,9 @@ class CostModel:
         numbers = iter(given[len(size) :])
         strides = {x: [next(numbers) for _ in range(x.axes)] for x in self.layers.values()}
         kinds = (Counted, _ConvNd, nn.Linear)
-        counted = [m for m in model.modules() if isinstance(m, kinds) and getattr(m, "counts", True)]
+        counted = [
+            m for m in model.modules() if isinstance(m, kinds) and getattr(m, "counts", True)
+        ]
         tensors = [*model.parameters(), *model.buffers()]
         like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
         without_values: Callable[[Tensor], Tensor] = lambda x: x.detach().to("meta")  # noqa: E731

@@ -89,5 +89,3 @@ def _macs(
     assert isinstance(layer, _ConvNd)
     places = size if isinstance(layer, _ConvTransposeNd) else made
     return Amount(layer.weight.numel(), places)
-
-

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from diffstride.analysis.size_program import Computed, Linear, Product, Program, Quotient
 
@@ -135,8 +136,8 @@ for _name in ("truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift
     if _name not in ("floordiv", "mod"):
         setattr(Length, f"__{_dunder}__", _reading(_name, _operator))
     setattr(Length, f"__r{_dunder}__", _reading_reflected(_operator))
-Length.__divmod__ = _reading("divmod", divmod)  # type: ignore[attr-defined]
-Length.__rdivmod__ = _reading_reflected(divmod)  # type: ignore[attr-defined]
+setattr(Length, "__divmod__", _reading("divmod", divmod))  # noqa: B010
+setattr(Length, "__rdivmod__", _reading_reflected(divmod))  # noqa: B010
 
 
 class Shape(tuple[Any, ...]):
@@ -170,7 +171,9 @@ def made(program: Program, step: Any) -> Length:
     return Length(program, program.add(step))
 
 
-def linear(program: Program, terms: Iterable[tuple[Size, int]], plus: int = 0, over: int = 1) -> Size:
+def linear(
+    program: Program, terms: Iterable[tuple[Size, int]], plus: int = 0, over: int = 1
+) -> Size:
     """Return ⌊(Σ factor·size + plus) / over⌋ of sizes, some of which may be plain numbers."""
     factors: dict[int, int] = {}
     for size, factor in terms:
@@ -194,7 +197,8 @@ def linear(program: Program, terms: Iterable[tuple[Size, int]], plus: int = 0, o
 
 def product(sizes: Iterable[Size]) -> Size:
     """Return the product of sizes, some of which may be plain numbers."""
-    factor, places, program = 1, [], None
+    places: list[int] = []
+    factor, program = 1, None
     for size in sizes:
         if type(size) is not Length:
             factor *= size
@@ -222,3 +226,25 @@ def same(one: Size, other: Size) -> Size:
         return one
     _ = one == other  # read, and so expected
     return one if type(one) is Length else other
+
+
+def leaves_in(values: Any) -> list[Any]:
+    """Return everything in arguments, the sizes in shapes included."""
+    leaves = tree_leaves(values)
+    if any(type(x) is Shape for x in leaves):
+        return [n for x in leaves for n in (x if type(x) is Shape else [x])]
+    return leaves
+
+
+def as_traced(value: Any) -> Any:
+    """Return lengths as the numbers that they were."""
+    if type(value) is Shape:
+        return torch.Size([traced(n) for n in value])
+    return traced(value) if type(value) is Length else value
+
+
+def as_read(value: Any) -> Any:
+    """Return lengths as numbers that must not change."""
+    if type(value) is Shape:
+        return torch.Size([plain(n) for n in value])
+    return plain(value)

@@ -7,16 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from diffstride.analysis.layer_work import LayerWork
-from diffstride.analysis.lengths import Length, Shape, plain, product, traced
+from diffstride.analysis.lengths import (
+    Length,
+    Shape,
+    as_read,
+    as_traced,
+    leaves_in,
+    product,
+    traced,
+)
 from diffstride.analysis.observing import Observer
 from diffstride.analysis.restoring import check_axes
+from diffstride.analysis.rule_call import Call, NoRule
 from diffstride.analysis.saved_tensors import kept_by
-from diffstride.analysis.size_program import Pick, Program, Site
 from diffstride.analysis.size_program import Constant as ConstantStep
-from diffstride.analysis.size_rules import Call, NoRule, rule_for, tried
+from diffstride.analysis.size_program import Pick, Program, Site
+from diffstride.analysis.size_rules import rule_for, tried
 from diffstride.analysis.uses import Amount, Sizes, Use
 from diffstride.layers.diffstride import DiffStrideNd, Reading
 from diffstride.layers.resizer import Resizer
@@ -162,10 +171,10 @@ class NetworkTrace(Observer):
 
     def follow(self, function: Any, name: str, args: Any, kwargs: Any, result: Any) -> Any:
         """Note the sizes of what an operation made; return what the network is given."""
-        leaves = _leaves((args, kwargs))
+        leaves = leaves_in((args, kwargs))
         given = [x for x in leaves if isinstance(x, Tensor)]
         depends = [x for x in given if any(type(n) is Length for n in self.sizes(x))]
-        outputs = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
+        outputs = [x for x in leaves_in(result) if isinstance(x, Tensor)]
         if not outputs:
             return self._number(name, args, kwargs, result, depends)
         computed = any(id(x) in self._sizes for x in given)
@@ -192,7 +201,7 @@ class NetworkTrace(Observer):
             for leaf in leaves:
                 if type(leaf) is Length:
                     leaf.read()
-            args, kwargs = tree_map(_whole, (call.args, call.kwargs))
+            args, kwargs = tree_map(as_read, (call.args, call.kwargs))
             made = tried(function, Call(self.program, args, kwargs, self.sizes))
             if len(made) == len(outputs):
                 return made
@@ -203,7 +212,7 @@ class NetworkTrace(Observer):
 
     def _number(self, name: str, args: Any, kwargs: Any, result: Any, depends: Any) -> Any:
         """Return what the network is told of tensors: sizes as lengths, all else as it is."""
-        x = args[0] if args else None
+        x: Any = args[0] if args else None
         known = isinstance(x, Tensor) and id(x) in self._sizes
         if not known and not depends:
             if name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__"):
@@ -216,15 +225,15 @@ class NetworkTrace(Observer):
                 return result
             sizes: Sizes = self.sizes(x)
             if not self.is_followed:
-                sizes = tuple(_whole(n) for n in sizes)
+                sizes = tuple(as_read(n) for n in sizes)
             axis = args[1] if len(args) > 1 else kwargs.get("dim")
             if axis is not None:
                 return sizes[axis]
             return Shape(sizes) if any(type(n) is Length for n in sizes) else result
         if name in ("numel", "nelement"):
-            return product(self.sizes(x)) if self.is_followed else _whole(product(self.sizes(x)))
+            return product(self.sizes(x)) if self.is_followed else as_read(product(self.sizes(x)))
         if name == "__len__":
-            return _whole(self.sizes(x)[0])
+            return as_read(self.sizes(x)[0])
         self.program.expect_everything()
         return result
 
@@ -258,34 +267,13 @@ class _Operations(TorchFunctionMode):
             name = f"{getattr(function.__self__, '__name__', '')}.{name.strip('_')}"
         if name == "batch_norm" and args and args[0].is_meta:
             result = torch.empty_like(args[0])  # the same, and 0.4 ms faster
-        elif any(type(x) is Length for x in _leaves((args, kwargs))):
+        elif any(type(x) is Length for x in leaves_in((args, kwargs))):
             # Rules may still follow lengths, so none is read here.
-            whole_args, whole_kwargs = tree_map(_traced, (args, kwargs))
+            whole_args, whole_kwargs = tree_map(as_traced, (args, kwargs))
             result = function(*whole_args, **whole_kwargs)
         else:
             result = function(*args, **kwargs)
         return self.trace.follow(function, name, args, kwargs, result)
-
-
-def _leaves(values: Any) -> list[Any]:
-    leaves = tree_leaves(values)
-    if any(type(x) is Shape for x in leaves):
-        return [n for x in leaves for n in (x if type(x) is Shape else [x])]
-    return leaves
-
-
-def _traced(value: Any) -> Any:
-    """Return lengths as the numbers that they were."""
-    if type(value) is Shape:
-        return torch.Size([traced(n) for n in value])
-    return traced(value) if type(value) is Length else value
-
-
-def _whole(value: Any) -> Any:
-    """Return lengths as numbers that must not change."""
-    if type(value) is Shape:
-        return torch.Size([plain(n) for n in value])
-    return plain(value)
 
 
 def _caller() -> str:
@@ -297,7 +285,7 @@ def _caller() -> str:
 
 
 def _memory(x: Tensor) -> int:
-    return x.untyped_storage()._cdata
+    return int(x.untyped_storage()._cdata)
 
 
 def _sizes_alone(layer: DiffStrideNd) -> Any:
