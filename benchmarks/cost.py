@@ -7,6 +7,7 @@ Beside it, the same by running the network each time, as :func:`diffstride.cost`
 little of what was computed before can be used again.
 """
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -49,19 +50,20 @@ def random_strides(costs: CostModel) -> Callable[[], dict[str, tuple[float, ...]
 
 
 def sides(model: torch.nn.Module, size: tuple[int, ...]) -> dict[str, Callable[[], object]]:
-    """Return what is timed, of one network: each leaves the strides near where others want them."""
+    """Return what is timed, each way to hold a budget with a copy of the network of its own."""
     costs = CostModel(model, size)
-    allowed = costs.value()
-    budget = Budget(model, size, macs=allowed)
-    draw, move = random_strides(costs), disturbed(model)
+    allowed, draw = costs.value(), random_strides(costs)
+    held, fitted, moved = (copy.deepcopy(model) for _ in range(3))
+    budget = Budget(held, size, macs=allowed)
+    move_held, move_fitted = disturbed(held), disturbed(fitted)
     return {
         "random strides alone": draw,
         "value": lambda: costs.value("macs", draw()),
         "value and gradient": lambda: costs.gradient("macs", draw()),
         "cost(model, size)": lambda: cost(model, size),
-        "a step of strides alone": move,
-        "a step, Budget.hold": lambda: (move(), budget.hold()),
-        "a step, fit_budget": lambda: (move(), fit_budget(model, size, allowed)),
+        "a step of strides alone": disturbed(moved),
+        "a step, Budget.hold": lambda: (move_held(), budget.hold()),
+        "a step, fit_budget": lambda: (move_fitted(), fit_budget(fitted, size, allowed)),
     }
 
 

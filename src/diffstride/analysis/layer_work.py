@@ -1,6 +1,7 @@
 """The multiply-accumulates and activations of a layer, as functions of sizes."""
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -25,14 +26,14 @@ class LayerWork:
 
     def __init__(self, trace: "NetworkTrace") -> None:
         self.trace = trace
-        self._around: list[tuple[Converted, Tensor]] = []
-        """Converted convolutions that are running, and what they read."""
+        self._around: list[tuple[Converted, Tensor, list[FunctionAmount] | None]] = []
+        """Converted convolutions that are running, what they read, and the work of both parts."""
         self._convolution: Use | None = None
         """The last use of a convolution that is run as one with what comes next."""
 
     def enter(self, layer: nn.Module, x: Tensor) -> None:
         if isinstance(layer, Converted) and layer.is_reorderable:
-            self._around.append((layer, x))
+            self._around.append((layer, x, None))
 
     def leave(self, use: Use, layer: nn.Module, x: Tensor, output: Tensor) -> None:
         """Complete a use of a layer that has ended."""
@@ -59,23 +60,21 @@ class LayerWork:
             if layer in (pair.layer, pair.layer.stride_owner) and self._convolution is not None:
                 read = self.trace.sizes(pair.x)
                 both = pair.convolution, pair.layer.rule, read[1]
-                first, self._convolution = self._convolution, None
-                sizes = (read[2:], size, kept)
-                first.macs = _part(1, sizes, lambda *sizes: work_of(*both, *sizes))
-                return _part(0, sizes, lambda *sizes: work_of(*both, *sizes))
+                work = FunctionAmount(lambda *sizes: work_of(*both, *sizes), (read[2:], size, kept))
+                resampling, self._convolution.macs = work.parts(2)
+                self._convolution = None
+                return resampling
         if self._around and isinstance(layer, Converted | Resizer):
-            convolution, started = self._around[-1]
-            read = self.trace.sizes(started)
-            channels = read[1]
+            convolution, started, shared = self._around[-1]
+            if shared is None:
+                read = self.trace.sizes(started)
+                work = FunctionAmount(partial(convolution.work, read[1]), (read[2:], kept))
+                shared = work.parts(2)
+                self._around[-1] = convolution, started, shared
             if layer is convolution:
                 self._around.pop()
-            part = int(layer is convolution)
-            return _part(part, (read[2:], kept), lambda n, m: convolution.work(channels, n, m))
+            return shared[layer is convolution]
         return _macs(use, layer, x, output, size, use.made)
-
-
-def _part(part: int, sizes: tuple[Sizes, ...], work: Any) -> FunctionAmount:
-    return FunctionAmount(lambda *sizes: work(*sizes)[part], sizes)
 
 
 def _macs(

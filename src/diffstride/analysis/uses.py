@@ -1,5 +1,6 @@
 """What a network does, use by use, and what each use costs as a function of sizes."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,14 +30,22 @@ class FunctionAmount:
     """A number of something: any function of some sizes, each a tuple with one number an axis.
 
     The function is given whole numbers, or :class:`Soft` ones where slopes are asked for. What it
-    has returned for some sizes is remembered.
+    has returned for some sizes is remembered. One that returns several numbers has :meth:`parts`.
     """
 
     def __init__(self, function: Callable[..., Any], sizes: tuple[Sizes, ...]) -> None:
         self.function, self.sizes = function, sizes
+        self._part: int | None = None
         self._places = list({n.place: 0 for size in sizes for n in size if type(n) is Length})
         self._known: dict[Any, Any] = {}
-        self._known_slopes: dict[Any, dict[int, float]] = {}
+        self._known_slopes: dict[Any, list[dict[int, float]]] = {}
+
+    def parts(self, count: int) -> "list[FunctionAmount]":
+        """Return each of the numbers by itself; they are computed together."""
+        made = [copy.copy(self) for _ in range(count)]
+        for part, amount in enumerate(made):
+            amount._part = part
+        return made
 
     def of(self, numbers: Sequence[Any]) -> Any:
         key = tuple([numbers[place] for place in self._places])
@@ -46,7 +55,7 @@ class FunctionAmount:
                 self._known.clear()
             found = self.function(*(tuple(resolved(size, numbers)) for size in self.sizes))
             self._known[key] = found
-        return found
+        return found if self._part is None else found[self._part]
 
     def slopes(self, numbers: Sequence[Any]) -> dict[int, float]:
         """Return how it changes with each number."""
@@ -59,8 +68,10 @@ class FunctionAmount:
                 [Soft(numbers[n.place], {n.place: 1.0}) if type(n) is Length else n for n in size]
                 for size in self.sizes
             ]
-            found = self._known_slopes[key] = soft(self.function(*sizes)).slopes
-        return found
+            made = self.function(*sizes)
+            each = [made] if self._part is None else made
+            found = self._known_slopes[key] = [soft(number).slopes for number in each]
+        return found[self._part or 0]
 
 
 AnyAmount = Amount | FunctionAmount
