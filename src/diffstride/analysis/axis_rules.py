@@ -1,9 +1,11 @@
 """The sizes of what is joined, flattened, cut, multiplied or computed number by number."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from diffstride.analysis.lengths import Length, Size, linear, made, plain, product, same, traced
+from diffstride.analysis.lengths import Length, Size, linear, made, product, same, traced
 from diffstride.analysis.rule_call import Call, NoRule, Sizes
 from diffstride.analysis.size_program import Program, Quotient
 
@@ -25,6 +27,19 @@ def concatenation(call: Call) -> Sizes:
             for n in column[1:]:
                 out[i] = same(out[i], n)
     return tuple(out)
+
+
+def filled(first: int) -> Callable[[Call], Sizes]:
+    """Return the rule of what makes a tensor of a size that is given from a place on."""
+
+    def rule(call: Call) -> Sizes:
+        size = call.args[first:] or (call.kwargs["size"],)
+        size = tuple(size[0]) if isinstance(size[0], list | tuple) else size
+        if not all(type(n) is int or type(n) is Length for n in size):
+            raise NoRule
+        return tuple(size)
+
+    return rule
 
 
 def flattening(call: Call) -> Sizes:
@@ -98,22 +113,19 @@ def indexing(call: Call) -> Sizes:
 
 
 def _sliced(program: Program, size: Size, index: slice) -> Size:
-    start, stop, step = index.start, index.stop, 1 if index.step is None else index.step
-    if type(size) is not Length:
-        return len(range(*slice(*map(plain, (start, stop, step))).indices(size)))
-    if type(step) is not int or any(type(i) is not int for i in (start or 0, stop or 0)):
+    """Return how many samples are left; what decides that is expected to stay as it is."""
+    if not any(type(i) is Length for i in (size, index.start, index.stop, index.step)):
+        return len(range(*index.indices(size)))
+    begins, ends, step = index.start or 0, index.stop, 1 if index.step is None else index.step
+    if begins < 0 or type(step) is not int:
         raise NoRule
-    begins, ends = start or 0, size if stop is None else stop
-    if type(begins) is int and begins < 0:
+    if ends is None or ends >= size:
+        ends = size
+    elif ends < 0:
+        ends = size + ends
+    if not begins < ends:
         raise NoRule
-    if stop is not None and stop < 0:
-        ends = size + stop
-    elif stop is not None:
-        if not size >= stop:  # which is expected to stay so
-            ends = size
-    if not ends > begins:
-        raise NoRule
-    return linear(program, [(ends, 1)], step - 1 - begins, step)
+    return linear(program, [(ends, 1), (begins, -1)], step - 1, step)
 
 
 def applied_linear(call: Call) -> Sizes:

@@ -229,22 +229,32 @@ def same(one: Size, other: Size) -> Size:
 
 
 def leaves_in(values: Any) -> list[Any]:
-    """Return everything in arguments, the sizes in shapes included."""
+    """Return everything in arguments, also the sizes in shapes and slices."""
     leaves = tree_leaves(values)
-    if any(type(x) is Shape for x in leaves):
-        return [n for x in leaves for n in (x if type(x) is Shape else [x])]
+    if any(type(x) is Shape or type(x) is slice for x in leaves):
+        return [part for x in leaves for part in _parts(x)]
     return leaves
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if type(value) is slice:
+        return (value.start, value.stop, value.step)
+    return value if type(value) is Shape else (value,)
 
 
 def as_traced(value: Any) -> Any:
     """Return lengths as the numbers that they were."""
-    if type(value) is Shape:
-        return torch.Size([traced(n) for n in value])
-    return traced(value) if type(value) is Length else value
+    return _replaced(value, traced)
 
 
 def as_read(value: Any) -> Any:
     """Return lengths as numbers that must not change."""
+    return _replaced(value, plain)
+
+
+def _replaced(value: Any, number: Callable[[Any], Any]) -> Any:
+    if type(value) is slice:
+        return slice(number(value.start), number(value.stop), number(value.step))
     if type(value) is Shape:
-        return torch.Size([plain(n) for n in value])
-    return plain(value)
+        return torch.Size([number(n) for n in value])
+    return number(value)

@@ -1,12 +1,10 @@
 """Runs a network once, and writes down its sizes as a program and its work use by use."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from diffstride.analysis.layer_work import LayerWork
@@ -14,14 +12,14 @@ from diffstride.analysis.lengths import (
     Length,
     Shape,
     as_read,
-    as_traced,
     leaves_in,
     product,
     traced,
 )
 from diffstride.analysis.observing import Observer
+from diffstride.analysis.operation_mode import OperationMode, caller
 from diffstride.analysis.restoring import check_axes
-from diffstride.analysis.rule_call import Call, NoRule
+from diffstride.analysis.rule_call import Call
 from diffstride.analysis.saved_tensors import kept_by
 from diffstride.analysis.size_program import Constant as ConstantStep
 from diffstride.analysis.size_program import Pick, Program, Site
@@ -37,8 +35,10 @@ _TELL_NO_SIZE = {
     *("is_floating_point", "is_complex", "is_contiguous", "get_device", "element_size"),
     *("is_inference", "is_conj", "is_neg", "has_names", "_version.get", "__hash__", "type"),
 }
-_OUR_READERS = {"diffstride.layers.converted", "diffstride.layers.joined"}
-"""They keep the sizes that they read for layers whose sizes are known here anyway."""
+_TELL_VALUES = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__")
+"""Values may depend on sizes in any way, also those of tensors whose own size never changes."""
+_OUR_READER = "diffstride.layers.converted"
+"""Keeps the sizes that it reads for layers whose sizes are known here anyway."""
 
 
 class NetworkTrace(Observer):
@@ -64,7 +64,7 @@ class NetworkTrace(Observer):
             first += len(numbers)
         self.names = {module: name for name, module in model.named_modules()}
         self.uses: list[Use] = []
-        self.mode = _Operations(self)
+        self.mode = OperationMode(self)
         self.inside = 0
         """How many layers are running whose sizes are known, so that nothing in them matters."""
         self._work = LayerWork(self)
@@ -205,8 +205,8 @@ class NetworkTrace(Observer):
             made = tried(function, Call(self.program, args, kwargs, self.sizes))
             if len(made) == len(outputs):
                 return made
-        except (NoRule, IndexError, TypeError, AttributeError):
-            pass  # an unusual way to call it: what it makes is not followed
+        except Exception:  # no rule, or an unusual way to call it
+            pass
         self.program.expect_everything()
         return [tuple(x.shape) for x in outputs]
 
@@ -215,13 +215,13 @@ class NetworkTrace(Observer):
         x: Any = args[0] if args else None
         known = isinstance(x, Tensor) and id(x) in self._sizes
         if not known and not depends:
-            if name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__"):
-                self.program.expect_everything()  # a value, that may have come about in any way
+            if name in _TELL_VALUES:
+                self.program.expect_everything()
             return result
         if result is None or name in _TELL_NO_SIZE:
             return result
-        if name in ("shape.get", "size"):
-            if _caller() in _OUR_READERS:
+        if known and name in ("shape.get", "size"):
+            if caller(3) == _OUR_READER:
                 return result
             sizes: Sizes = self.sizes(x)
             if not self.is_followed:
@@ -230,9 +230,9 @@ class NetworkTrace(Observer):
             if axis is not None:
                 return sizes[axis]
             return Shape(sizes) if any(type(n) is Length for n in sizes) else result
-        if name in ("numel", "nelement"):
+        if known and name in ("numel", "nelement"):
             return product(self.sizes(x)) if self.is_followed else as_read(product(self.sizes(x)))
-        if name == "__len__":
+        if known and name == "__len__":
             return as_read(self.sizes(x)[0])
         self.program.expect_everything()
         return result
@@ -247,41 +247,6 @@ class NetworkTrace(Observer):
         maps = [x for x in given if id(x) in self._sizes]
         for x, dtype in kept_by(name, maps, outputs):
             self._keep(use, x, dtype)
-
-
-class _Operations(TorchFunctionMode):
-    """Shows operations to a trace, and gives the network what that says."""
-
-    def __init__(self, trace: NetworkTrace) -> None:
-        super().__init__()
-        self.trace = trace
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self.trace.inside:
-            return function(*args, **kwargs)
-        name = getattr(function, "__name__", str(function))
-        if name in ("__get__", "__set__"):
-            name = f"{getattr(function.__self__, '__name__', '')}.{name.strip('_')}"
-        if name == "batch_norm" and args and args[0].is_meta:
-            result = torch.empty_like(args[0])  # the same, and 0.4 ms faster
-        elif any(type(x) is Length for x in leaves_in((args, kwargs))):
-            # Rules may still follow lengths, so none is read here.
-            whole_args, whole_kwargs = tree_map(as_traced, (args, kwargs))
-            result = function(*whole_args, **whole_kwargs)
-        else:
-            result = function(*args, **kwargs)
-        return self.trace.follow(function, name, args, kwargs, result)
-
-
-def _caller() -> str:
-    """Return the name of the module that reads a shape."""
-    frame: Any = sys._getframe(4)
-    while frame is not None and frame.f_globals.get("__name__") == "diffstride.core.tracing":
-        frame = frame.f_back
-    return "" if frame is None else str(frame.f_globals.get("__name__"))
 
 
 def _memory(x: Tensor) -> int:

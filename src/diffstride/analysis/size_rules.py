@@ -16,6 +16,7 @@ from diffstride.analysis.axis_rules import (
     applied_linear,
     broadcasting,
     concatenation,
+    filled,
     flattening,
     indexing,
     keeping,
@@ -40,7 +41,8 @@ _KEEPING = (
     "relu relu6 sigmoid tanh silu gelu elu selu celu leaky_relu hardswish hardsigmoid hardtanh "
     "mish softplus exp log sqrt rsqrt abs neg clamp clamp_min clamp_max square batch_norm dropout "
     "dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout instance_norm group_norm "
-    "layer_norm softmax log_softmax contiguous clone detach to float double half type_as normalize"
+    "layer_norm softmax log_softmax contiguous clone detach to float double half type_as normalize "
+    "zeros_like ones_like empty_like full_like rand_like randn_like"
 ).split()
 
 RULES: dict[str, Callable[[Call], Sizes]] = {
@@ -55,6 +57,8 @@ RULES: dict[str, Callable[[Call], Sizes]] = {
     "linear": applied_linear,
     **dict.fromkeys(_ELEMENTWISE, broadcasting),
     **dict.fromkeys(_KEEPING, keeping),
+    **dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "full"), filled(0)),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), filled(1)),
 }
 for _axes in (1, 2, 3):
     RULES[f"conv{_axes}d"] = convolution(_axes)
