@@ -19,8 +19,10 @@ from diffstride import (
     cost,
     functional,
     models,
+    soft_macs,
 )
 from diffstride.layers.factory import KINDS
+from diffstride.layers.resizer import learned_strides
 from tests.analysis.counting import differences, random_strides, set_strides
 from tests.layers.test_another_resizer import Larger
 
@@ -367,6 +369,33 @@ def test_nothing_is_changed_and_strides_are_those_in_use():
     set_strides(model, {"0": (1.3, 3.0), "1.down": (1.9, 1.9)})
     assert costs.at(input_size=(3, 40, 31)) == other
     assert costs.at() == cost(model, (3, 32, 32)) != other
+
+
+def test_rules_may_change_while_a_network_trains():
+    model = models.create("resnet18", num_classes=3, width=0.125)
+    costs, before = CostModel(model, (3, 32, 32)), cost(model, (3, 32, 32))
+    for options in ({"smoothness": 0.5}, {"convention": "tight"}, {"path": "fft"}):
+        for layer in learned_strides(model).values():
+            for name, value in options.items():
+                setattr(layer, name, value)
+        assert costs.at() == cost(model, (3, 32, 32)) != before
+        slopes = CostModel(model, (3, 32, 32)).gradient()
+        assert costs.gradient() == slopes
+        before = costs.at()
+
+
+def test_soft_costs_of_a_model_that_is_there_already():
+    model = models.create("resnet18", num_classes=3, width=0.125)
+    costs = CostModel(model, (3, 32, 32))
+    gradients = []
+    for macs in (soft_macs(costs), soft_macs(model, (3, 32, 32))):
+        assert macs.item() == costs.value()
+        strides = [layer.stride for layer in learned_strides(model).values()]
+        gradients.append(torch.cat(torch.autograd.grad(macs, strides)))
+    assert torch.equal(*gradients)
+    assert soft_macs(costs, (3, 40, 32)).item() == cost(model, (3, 40, 32)).macs
+    with pytest.raises(ValueError, match="input_size must be given with a network"):
+        soft_macs(model)
 
 
 def test_a_unit_of_ones_own():

@@ -209,3 +209,17 @@ def test_what_can_not_be_met_is_said_at_once():
         Budget(model, SIZE, unit="bytes")
     with pytest.raises(ValueError, match="fixed must name layers that have a stride"):
         Budget(model, SIZE, macs=most / 2, fixed=["stem"])
+
+
+@pytest.mark.parametrize("spend", [True, False])
+def test_what_can_not_be_met_any_more_is_said_then(spend):
+    """Strides do not run away."""
+    model = create("resnet18", smoothness=0.5)
+    budget = Budget(model, SIZE, macs=1.05 * least_macs(model, SIZE), spend=spend)
+    budget.hold()
+    before = strides(model)
+    for layer in learned_strides(model).values():
+        layer.smoothness = 3.0
+    with pytest.raises(ValueError, match="can't be met: whatever its strides"):
+        budget.hold()
+    assert strides(model) == before

@@ -98,33 +98,45 @@ class Budget:
         return self.model.value_at(self._variables.given(values), self.unit)
 
     def hold(self) -> None:
-        """Move the strides of the network until it costs what it may."""
+        """Move the strides of the network until it costs what it may.
+
+        Raises:
+            ValueError: if no strides make it cost as little as that any more, because smoothness or
+                something else was changed since; strides stay as they were.
+        """
         values = self._variables.read()
         best = self._search.nearest(values)
         if best is not values:
+            if self._search.is_too_dear(best):
+                self._check_least()
             self._variables.write(best)
 
     def _check(self) -> None:
+        self._check_least()
+        most = self.most
+        if self.spend and most < self.limit:
+            raise ValueError(
+                f"a budget of {_millions(self.limit)} {_unit_name(self.unit)} can't be spent: with "
+                f"strides as small as they may be, the network costs {_millions(most)}; the least "
+                f"is {_millions(self.least)}. Pass spend=False for a budget that is an upper bound "
+                f"alone"
+            )
+
+    def _check_least(self) -> None:
         least = self.least
-        name = _unit_name(self.unit)
-        if least > self.limit:
-            advice = "a smaller smoothness R makes its maps smaller"
-            if least == self.cost:
-                advice = (
-                    "no learnable stride makes a map smaller now: with crop=False or output_size "
-                    "sizes stay, as they do with a stride at its max_stride, one that is fixed or "
-                    "in a layer that is not used"
-                )
-            raise ValueError(
-                f"a budget of {_millions(self.limit)} {name} can't be met: whatever its strides, "
-                f"the network costs {_millions(least)}; {advice}"
+        if least <= self.limit:
+            return
+        advice = "a smaller smoothness R makes its maps smaller"
+        if least == self.cost:
+            advice = (
+                "no learnable stride makes a map smaller now: with crop=False or output_size sizes "
+                "stay, as they do with a stride at its max_stride, one that is fixed or in a layer "
+                "that is not used"
             )
-        if self.spend and self.most < self.limit:
-            raise ValueError(
-                f"a budget of {_millions(self.limit)} {name} can't be spent: with strides as small "
-                f"as they may be, the network costs {_millions(self.most)}; the least is "
-                f"{_millions(least)}. Pass spend=False for a budget that is an upper bound alone"
-            )
+        raise ValueError(
+            f"a budget of {_millions(self.limit)} {_unit_name(self.unit)} can't be met: whatever "
+            f"its strides, the network costs {_millions(least)}; {advice}"
+        )
 
 
 def _limit(

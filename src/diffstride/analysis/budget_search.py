@@ -143,6 +143,11 @@ class Search:
         """Return whether there is no need to look further."""
         return self.spend and self._miss(cost) <= TOLERANCE / 2
 
+    def is_too_dear(self, point: Point) -> bool:
+        """Return whether a point costs more than is allowed."""
+        cost = self._cost(point)
+        return bool(cost > self.limit) and not self._is_met(cost)
+
     def nearest(self, start: Point) -> Point:
         """Return the start itself if the budget is met there, or the nearest that is found.
 

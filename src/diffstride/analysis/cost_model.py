@@ -1,5 +1,6 @@
 """What a network costs at any strides and any input size, from one run of it."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,10 @@ from diffstride.analysis.network_trace import NetworkTrace
 from diffstride.analysis.observing import cloned, observe
 from diffstride.analysis.restoring import check_runnable, unwrapped
 from diffstride.analysis.size_program import Pick
-from diffstride.analysis.uses import UNITS, Total, Unit, Use, resolved
+from diffstride.analysis.uses import UNITS, FunctionAmount, Total, Unit, Use, resolved
 from diffstride.core import arguments
 from diffstride.layers.diffstride import DiffStrideNd
-from diffstride.layers.resizer import Counted, learned_strides
+from diffstride.layers.resizer import Counted, learned_strides, resizers
 
 _TRACES = 100
 """How many are kept of a network that has to be run for many sizes."""
@@ -31,6 +32,15 @@ class _Evaluation:
         self.picks = [(place, step) for place, step in steps if isinstance(step, Pick)]
         """Where the sizes stand that layers with strides make."""
 
+    def forget(self) -> None:
+        """Compute everything again from now on."""
+        for _, pick in self.picks:
+            pick.site.forget()
+        for use in self.trace.uses:
+            if isinstance(use.macs, FunctionAmount):
+                use.macs.forget()
+        self._totals.clear()
+
     def total(self, unit: str | Unit) -> Total:
         if unit not in self._totals:
             counted: Unit = UNITS[unit] if isinstance(unit, str) else unit
@@ -45,7 +55,8 @@ class CostModel:
     in the input's size and the strides, and so is what the network costs: evaluating it takes
     microseconds. Where a network computes sizes in a way that can't be followed (it branches on a
     size, or loops over one), the formulas hold for the sizes that it looked at, and it is run again
-    for others: what comes out is exact in any case. The network is left as it was, always.
+    for others: what comes out is exact in any case. The network is left as it was, always. Strides
+    and smoothness are read anew each time; one whose layers are others needs another model.
 
     Costs are in a unit: ``"macs"``, ``"activations"``, ``"bytes"``, or a function that says what
     one use of a layer costs (``diffstride.analysis.uses``). Bytes are what autograd keeps from the
@@ -81,6 +92,8 @@ class CostModel:
         check_runnable(self.model)
         self.layers: dict[str, DiffStrideNd] = learned_strides(self.model)
         """The layers that have a stride, by name; in their order, strides are given flat."""
+        self._resizers = [layer for _, layer in resizers(self.model)]
+        self._rules = [layer.rule for layer in self._resizers]
         self._evaluations: list[_Evaluation] = []
         self._find(self.given())
 
@@ -207,6 +220,11 @@ class CostModel:
 
     def _find(self, given: Sequence[float]) -> tuple[_Evaluation, list[Any]]:
         """Return a trace that holds for a size and strides, and all sizes; make it if need be."""
+        rules = [layer.rule for layer in self._resizers]
+        if not all(map(operator.is_, rules, self._rules)):  # a smoothness may change in training
+            self._rules = rules
+            for evaluation in self._evaluations:
+                evaluation.forget()
         for i, evaluation in enumerate(self._evaluations):
             if evaluation.program.given == len(given):
                 numbers = evaluation.program.run(given)
@@ -248,6 +266,7 @@ class CostModel:
 
             try:
                 observe(model, x, trace, layers=counted, new=replaced, mode=trace.mode)
+                trace.end()
                 return trace
             except Exception:  # whatever a network says of tensors without values
                 if (device, new, is_followed) == ways[-1]:

@@ -1,6 +1,6 @@
 """What a network costs, as numbers that can be read and printed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -15,7 +15,7 @@ class LayerCost:
     output_size: tuple[int, ...]
     macs: int
     activations: int
-    bytes: int = field(default=0, compare=False)
+    bytes: int = 0
     """What it keeps for the backward pass and nothing before it did."""
 
 

@@ -1,7 +1,7 @@
 """The multiply-accumulates and activations of a layer, as functions of sizes."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -10,8 +10,8 @@ from diffstride.analysis.lengths import linear
 from diffstride.analysis.uses import Amount, AnyAmount, FunctionAmount, Sizes, Use
 from diffstride.core.conv import work_of
 from diffstride.layers.converted import Converted, shortening
-from diffstride.layers.joined import running
-from diffstride.layers.resizer import Counted, Resizer
+from diffstride.layers.joined import Pair, running
+from diffstride.layers.resizer import Counted, Resizer, Size
 
 if TYPE_CHECKING:
     from diffstride.analysis.network_trace import NetworkTrace
@@ -59,8 +59,7 @@ class LayerWork:
                 return Amount()  # until it is known what the downsampling makes
             if layer in (pair.layer, pair.layer.stride_owner) and self._convolution is not None:
                 read = self.trace.sizes(pair.x)
-                both = pair.convolution, pair.layer.rule, read[1]
-                work = FunctionAmount(lambda *sizes: work_of(*both, *sizes), (read[2:], size, kept))
+                work = FunctionAmount(partial(_work, pair, read[1]), (read[2:], size, kept))
                 resampling, self._convolution.macs = work.parts(2)
                 self._convolution = None
                 return resampling
@@ -75,6 +74,10 @@ class LayerWork:
                 self._around.pop()
             return shared[layer is convolution]
         return _macs(use, layer, x, output, size, use.made)
+
+
+def _work(pair: Pair, channels: int, size: Size, full: Size, kept: Size) -> tuple[Any, Any]:
+    return work_of(pair.convolution, pair.layer.rule, channels, size, full, kept)
 
 
 def _macs(

@@ -78,6 +78,11 @@ class NetworkTrace(Observer):
         self._open: list[Use] = []
         """Counted layers that are running."""
 
+    def end(self) -> None:
+        """Let go of all tensors."""
+        for held in (self._sizes, self._constants, self._made, self._saved):
+            held.clear()
+
     def constant(self, x: Tensor) -> Tensor:
         """Note a tensor that the network holds and that does not depend on the input."""
         self._constants[id(x)] = x

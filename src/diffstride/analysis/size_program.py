@@ -171,6 +171,11 @@ class Site:
     def slopes(self, numbers: list[Any]) -> Slopes:
         return ()  # those who pick from it have them
 
+    def forget(self) -> None:
+        """Compute everything again, by the rule that the layer has now."""
+        self.made.clear()
+        self.changes.clear()
+
 
 @dataclass(frozen=True)
 class Pick:

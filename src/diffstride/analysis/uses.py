@@ -57,6 +57,11 @@ class FunctionAmount:
             self._known[key] = found
         return found if self._part is None else found[self._part]
 
+    def forget(self) -> None:
+        """Compute everything again from now on."""
+        self._known.clear()
+        self._known_slopes.clear()
+
     def slopes(self, numbers: Sequence[Any]) -> dict[int, float]:
         """Return how it changes with each number."""
         key = tuple([numbers[place] for place in self._places])
