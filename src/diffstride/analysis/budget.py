@@ -105,10 +105,10 @@ class Budget:
                 something else was changed since; strides stay as they were.
         """
         values = self._variables.read()
-        best = self._search.nearest(values)
+        best, cost = self._search.nearest(values)
+        if cost > self.limit and not self._search.is_met(cost):
+            self._check_least()
         if best is not values:
-            if self._search.is_too_dear(best):
-                self._check_least()
             self._variables.write(best)
 
     def _check(self) -> None:

@@ -136,37 +136,33 @@ class Search:
             return abs(part)
         return math.inf if part > 0 else -part
 
-    def _is_met(self, cost: float) -> bool:
+    def is_met(self, cost: float) -> bool:
+        """Return whether a cost is what it may be, or near enough."""
         return self._miss(cost) <= TOLERANCE if self.spend else cost <= self.limit
 
     def _is_close(self, cost: float) -> bool:
         """Return whether there is no need to look further."""
         return self.spend and self._miss(cost) <= TOLERANCE / 2
 
-    def is_too_dear(self, point: Point) -> bool:
-        """Return whether a point costs more than is allowed."""
-        cost = self._cost(point)
-        return bool(cost > self.limit) and not self._is_met(cost)
-
-    def nearest(self, start: Point) -> Point:
-        """Return the start itself if the budget is met there, or the nearest that is found.
+    def nearest(self, start: Point) -> tuple[Point, Any]:
+        """Return the start itself if the budget is met there, or the nearest; and what it costs.
 
         From what is returned, nothing better is found: to look again changes nothing.
         """
         cost = self._cost(start)
         point = start
         for _ in range(_ROUNDS):
-            if self._is_met(cost):
+            if self.is_met(cost):
                 break
             better, its_cost = self._better(point, cost)
             if not self._miss(its_cost) < self._miss(cost) - 1e-12:
                 break
             point, cost = better, its_cost
-        return point
+        return point, cost
 
     def _better(self, start: Point, cost: Any) -> tuple[Point, Any]:
         found = self._along_the_slope(start, cost)
-        if self.spend and not self._is_met(found[1]):
+        if self.spend and not self.is_met(found[1]):
             found = min(found, self._one_size_more_or_less(*found), key=lambda x: self._miss(x[1]))
         return found
 
@@ -275,6 +271,6 @@ class Search:
                 its_cost = self._cost(clipped)
                 if self._miss(its_cost) < self._miss(found[1]):
                     found = clipped, its_cost
-            if self._is_met(found[1]):
+            if self.is_met(found[1]):
                 break
         return found
