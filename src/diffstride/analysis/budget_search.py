@@ -61,7 +61,7 @@ class Variables:
             self.bounds += [(math.log(low), math.log(high))] * len(groups)
         types = {layer.stride.dtype for layer in self.layers}
         self._dtype = types.pop() if len(types) == 1 else None
-        self._given = model.given()
+        self._given, self._read = model.given(), tuple([math.nan] * len(self.places))
 
     def __len__(self) -> int:
         return len(self.places)
@@ -69,7 +69,8 @@ class Variables:
     def read(self) -> Point:
         """Return the logarithms of the strides in use."""
         self._given = self.model.given()
-        return tuple([math.log(self._given[places[0]]) for places in self.places])
+        self._read = tuple([math.log(self._given[places[0]]) for places in self.places])
+        return self._read
 
     def clipped(self, point: Sequence[float]) -> Point:
         """Return the nearest point within all bounds."""
@@ -79,10 +80,11 @@ class Variables:
     def given(self, point: Sequence[float]) -> list[float]:
         """Return what a cost model is given, with strides as their parameters can have them."""
         given = list(self._given)
-        rows = zip(self.places, self._rounded(point), self._ranges, strict=True)
-        for places, stride, (low, high) in rows:
-            for place in places:
-                given[place] = low if stride < low else min(stride, high)
+        rows = zip(self.places, self._rounded(point), self._ranges, point, self._read, strict=True)
+        for places, stride, (low, high), new, old in rows:
+            if new != old:  # what is not moved stays to the last digit
+                for place in places:
+                    given[place] = low if stride < low else min(stride, high)
         return given
 
     def _rounded(self, point: Sequence[float]) -> list[float]:
