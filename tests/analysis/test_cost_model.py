@@ -144,6 +144,22 @@ class Attends(nn.Module):
         return self.last(y.reshape(x.shape) + x.new_ones(x.size()))
 
 
+class Turns(nn.Module):
+    """Swaps axes: rows of the map are channels to one layer, and in the batch of another."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.other = DiffStride2d(2.0, smoothness=1.0), DiffStride2d(1.5)
+        self.rows, self.last = DiffStride1d(1.7, smoothness=1.0), nn.Conv1d(3, 2, 3)
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        x = self.other(self.down(x).permute(0, 2, 1, 3)).transpose(1, 2)
+        self.linear(x.movedim(1, -1))
+        rows = self.rows(x.transpose(1, 2).flatten(0, 1))
+        return self.last(rows)
+
+
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -203,6 +219,7 @@ SMALL = {
     "columns": Columns,
     "attends": Attends,
     "hides": Hides,
+    "turns": Turns,
     "asks": Asks,
     "shared, twice": lambda: one(nn.Conv2d(3, 3, 3), down := DiffStride2d(1.7), nn.ReLU(), down),
     "one stride for all axes": lambda: one(DiffStride2d(1.7, shared=True), nn.Conv2d(3, 3, 3)),
@@ -242,6 +259,36 @@ def test_small_networks_that_are_hard_to_follow(name):
     assert compared == 15 or "too early" in name
     followed = len(costs._evaluations) == 1
     assert followed == (name not in NOT_FOLLOWED)
+
+
+class Takes(nn.Module):
+    """Takes rows by number, as a method and as a function do."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.conv = DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        x = self.down(x)
+        return self.conv(x.narrow(2, 10, 5)), x.select(3, 15), x[:, :, 12]
+
+
+FAILING = {
+    "normalised": lambda: one(DOWN, nn.LayerNorm((3, 18, 18)), nn.Conv2d(3, 4, 3)),
+    "wide border": lambda: one(DOWN, nn.Conv2d(3, 4, 3, padding=13, padding_mode="reflect")),
+    "wide kernel": lambda: one(DOWN, nn.Conv2d(3, 4, 14)),
+    "wide pooling": lambda: one(DOWN, nn.MaxPool2d(19, 2, ceil_mode=True), nn.Conv2d(3, 4, 1)),
+    "linear": lambda: one(DOWN, nn.Linear(18, 4)),
+    "takes": Takes,
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_where_a_network_fails_its_model_fails(name):
+    """Some strides and sizes leave too little; where the network runs, the count is right."""
+    model = copy.deepcopy(FAILING[name]())
+    compared, _ = differences(model, SIZES, settings=8)
+    assert compared < 24
 
 
 @pytest.mark.parametrize(

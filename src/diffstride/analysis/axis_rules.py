@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from diffstride.analysis.lengths import Length, Size, linear, made, product, same, traced
+from diffstride.analysis.lengths import Length, Size, linear, made, plain, product, same, traced
 from diffstride.analysis.rule_call import Call, NoRule, Sizes
 from diffstride.analysis.size_program import Program, Quotient
 
@@ -154,4 +154,17 @@ def broadcasting(call: Call) -> Sizes:
 
 
 def keeping(call: Call) -> Sizes:
+    return call.first
+
+
+def layer_norm(call: Call) -> Sizes:
+    x, shape = call.first, call.get("normalized_shape", 1)
+    for i in range(1, len(shape) + 1):
+        same(x[-i], shape[-i])
+    return x
+
+
+def channel_norm(call: Call) -> Sizes:
+    """Of what has numbers for each channel, so that there must be as many as there are."""
+    plain(call.first[1])
     return call.first

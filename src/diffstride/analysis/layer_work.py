@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from diffstride.analysis.lengths import linear
+from diffstride.analysis.lengths import linear, plain
 from diffstride.analysis.uses import Amount, AnyAmount, FunctionAmount, Sizes, Use
 from diffstride.core.conv import work_of
 from diffstride.layers.converted import Converted, shortening
@@ -35,12 +35,12 @@ class LayerWork:
         if isinstance(layer, Converted) and layer.is_reorderable:
             self._around.append((layer, x, None))
 
-    def leave(self, use: Use, layer: nn.Module, x: Tensor, output: Tensor) -> None:
+    def leave(self, use: Use, layer: nn.Module) -> None:
         """Complete a use of a layer that has ended."""
         size, kept = use.input_sizes[2:], use.output_sizes[2:]
         use.made = self._made(layer, size, kept)
         use.activations = Amount(1, (*use.output_sizes[1:2], *use.made))
-        use.macs = self._macs(use, layer, x, output, size, kept)
+        use.macs = self._macs(use, layer, size, kept)
 
     def _made(self, layer: nn.Module, size: Sizes, kept: Sizes) -> Sizes:
         """Return the size that a layer makes before a downsampling that was converted into it."""
@@ -50,16 +50,14 @@ class LayerWork:
             return tuple(linear(program, [(n, 1)], -k) for n, k in less)
         return kept
 
-    def _macs(
-        self, use: Use, layer: nn.Module, x: Tensor, output: Tensor, size: Sizes, kept: Sizes
-    ) -> AnyAmount:
+    def _macs(self, use: Use, layer: nn.Module, size: Sizes, kept: Sizes) -> AnyAmount:
         if pair := running():
             if layer is pair.convolution:
                 self._convolution = use
                 return Amount()  # until it is known what the downsampling makes
             if layer in (pair.layer, pair.layer.stride_owner) and self._convolution is not None:
                 read = self.trace.sizes(pair.x)
-                work = FunctionAmount(partial(_work, pair, read[1]), (read[2:], size, kept))
+                work = FunctionAmount(partial(_work, pair, plain(read[1])), (read[2:], size, kept))
                 resampling, self._convolution.macs = work.parts(2)
                 self._convolution = None
                 return resampling
@@ -67,25 +65,25 @@ class LayerWork:
             convolution, started, shared = self._around[-1]
             if shared is None:
                 read = self.trace.sizes(started)
-                work = FunctionAmount(partial(convolution.work, read[1]), (read[2:], kept))
+                work = FunctionAmount(partial(convolution.work, plain(read[1])), (read[2:], kept))
                 shared = work.parts(2)
                 self._around[-1] = convolution, started, shared
             if layer is convolution:
                 self._around.pop()
             return shared[layer is convolution]
-        return _macs(use, layer, x, output, size, use.made)
+        return _macs(use, layer, size, use.made)
 
 
 def _work(pair: Pair, channels: int, size: Size, full: Size, kept: Size) -> tuple[Any, Any]:
     return work_of(pair.convolution, pair.layer.rule, channels, size, full, kept)
 
 
-def _macs(
-    use: Use, layer: nn.Module, x: Tensor, output: Tensor, size: Sizes, made: Sizes
-) -> AnyAmount:
+def _macs(use: Use, layer: nn.Module, size: Sizes, made: Sizes) -> AnyAmount:
     if isinstance(layer, Counted):
-        channels, outputs = x.shape[1], output.shape[1]
-        return FunctionAmount(lambda n, m: layer.macs(channels, outputs, n, m), (size, made))
+        channels = use.input_sizes[1:2], use.output_sizes[1:2]
+        return FunctionAmount(
+            lambda c, d, n, m: layer.macs(c[0], d[0], n, m), (*channels, size, made)
+        )
     if isinstance(layer, nn.Linear):
         return Amount(layer.weight.numel(), use.output_sizes[1:-1])
     assert isinstance(layer, _ConvNd)

@@ -26,6 +26,7 @@ from diffstride.analysis.size_program import Pick, Program, Site
 from diffstride.analysis.size_rules import rule_for, tried
 from diffstride.analysis.uses import Amount, Sizes, Use
 from diffstride.layers.diffstride import DiffStrideNd, Reading
+from diffstride.layers.joined import PLANNED_FORWARDS
 from diffstride.layers.resizer import Resizer
 
 _TELL_NO_SIZE = {
@@ -142,12 +143,16 @@ class NetworkTrace(Observer):
         use = self._open.pop()
         if isinstance(layer, Resizer):
             self.inside -= 1
-            self._note(output, (*self.sizes(x)[:1], output.shape[1], *self._site(layer, x)))
+            batch, channels = self.sizes(x)[:2]
+            if type(layer).forward not in PLANNED_FORWARDS:  # it may do anything to channels
+                as_read(channels)
+                channels = output.shape[1]
+            self._note(output, (batch, channels, *self._site(layer, x)))
             self._made[layer] = self.sizes(output)[2:]
             if layer.stride_owner is not None:  # its spectrum, which is as large
                 self._keep(use, output, output.dtype)
         use.output_sizes = self.sizes(output)
-        self._work.leave(use, layer, x, output)
+        self._work.leave(use, layer)
         self.uses.append(use)
 
     def _site(self, layer: Resizer, x: Tensor) -> Sizes:
@@ -207,7 +212,7 @@ class NetworkTrace(Observer):
                 if type(leaf) is Length:
                     leaf.read()
             args, kwargs = tree_map(as_read, (call.args, call.kwargs))
-            made = tried(function, Call(self.program, args, kwargs, self.sizes))
+            made = tried(function, name, Call(self.program, args, kwargs, self.sizes))
             if len(made) == len(outputs):
                 return made
         except Exception:  # no rule, or an unusual way to call it

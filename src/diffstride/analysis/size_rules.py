@@ -15,11 +15,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 from diffstride.analysis.axis_rules import (
     applied_linear,
     broadcasting,
+    channel_norm,
     concatenation,
     filled,
     flattening,
     indexing,
     keeping,
+    layer_norm,
     reshaping,
 )
 from diffstride.analysis.lengths import Length
@@ -39,9 +41,9 @@ _ELEMENTWISE = (
 ).split()
 _KEEPING = (
     "relu relu6 sigmoid tanh silu gelu elu selu celu leaky_relu hardswish hardsigmoid hardtanh "
-    "mish softplus exp log sqrt rsqrt abs neg clamp clamp_min clamp_max square batch_norm dropout "
-    "dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout instance_norm group_norm "
-    "layer_norm softmax log_softmax contiguous clone detach to float double half type_as normalize "
+    "mish softplus exp log sqrt rsqrt abs neg clamp clamp_min clamp_max square dropout "
+    "dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout softmax log_softmax "
+    "contiguous clone detach to float double half type_as normalize "
     "zeros_like ones_like empty_like full_like rand_like randn_like"
 ).split()
 
@@ -55,8 +57,10 @@ RULES: dict[str, Callable[[Call], Sizes]] = {
     "reshape": reshaping,
     "__getitem__": indexing,
     "linear": applied_linear,
+    "layer_norm": layer_norm,
     **dict.fromkeys(_ELEMENTWISE, broadcasting),
     **dict.fromkeys(_KEEPING, keeping),
+    **dict.fromkeys(("batch_norm", "instance_norm", "group_norm", "prelu"), channel_norm),
     **dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "full"), filled(0)),
     **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), filled(1)),
 }
@@ -69,6 +73,10 @@ for _axes in (1, 2, 3):
         RULES[f"adaptive_{_kind}_pool{_axes}d"] = adaptive_pooling(_axes)
 
 
+_BY_PLACE = ("narrow", "select", "index_select")
+"""What takes samples that there may not be in a smaller map."""
+
+
 def rule_for(name: str) -> Callable[[Call], Sizes] | None:
     """Return the rule of an operation, or of what does the same in place."""
     rule = RULES.get(name)
@@ -77,12 +85,14 @@ def rule_for(name: str) -> Callable[[Call], Sizes] | None:
     return rule
 
 
-def tried(function: Any, call: Call) -> list[Sizes]:
+def tried(function: Any, name: str, call: Call) -> list[Sizes]:
     """Return the sizes of what an operation makes, from what it makes of tensors of other sizes.
 
     Twice, every length is replaced by a large prime of its own. An axis of the result that has
     become such a prime has that length; one that did not change never does.
     """
+    if name in _BY_PLACE and type(call.first[call.get("dim", 1)]) is Length:
+        raise NoRule
     lengths: dict[int, Length] = {}
     for x in tree_leaves((call.args, call.kwargs)):
         if isinstance(x, Tensor):

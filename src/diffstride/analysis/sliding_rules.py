@@ -124,7 +124,10 @@ def interpolation(call: Call) -> Sizes:
 
 def border(call: Call) -> Sizes:
     x, amounts = list(call.first), list(call.get("pad", 1))
+    copies = call.get("mode", 2, "constant") not in ("constant", "replicate")
     for i in range(len(amounts) // 2):  # from the last axis on
         before, after = amounts[2 * i], amounts[2 * i + 1]
+        if copies and not (x[-1 - i] > before and x[-1 - i] > after):
+            raise NoRule  # of a map that may be too small for its border
         x[-1 - i] = linear(call.program, [(x[-1 - i], 1), (before, 1), (after, 1)])
     return tuple(x)
