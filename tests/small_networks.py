@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from diffstride import convert, cost, fit_budget, soft_macs, stride_table
-from diffstride.analysis.training import least_macs
+from diffstride.analysis.budget import least_macs
 
 X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -24,6 +24,7 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
 
 
 LAYERS = {f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in "123"}
+CLASSES = {"Budget", "CostModel"}
 FUNCTIONS = {
     "convert",
     "cost",
@@ -40,7 +41,7 @@ FUNCTIONS = {
 def test_public_names():
     import diffstride
 
-    assert set(diffstride.__all__) == LAYERS | FUNCTIONS | {"functional", "models"}
+    assert set(diffstride.__all__) == LAYERS | CLASSES | FUNCTIONS | {"functional", "models"}
     assert set(diffstride.__all__) <= set(dir(diffstride))
     assert all(getattr(diffstride, name) is not None for name in diffstride.__all__)
     functions = {name for name in dir(diffstride.functional) if not name.startswith("_")}

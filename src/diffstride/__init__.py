@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diffstride import functional as functional
     from diffstride import models as models
+    from diffstride.analysis.budget import Budget as Budget
+    from diffstride.analysis.budget import fit_budget as fit_budget
     from diffstride.analysis.cost import cost as cost
     from diffstride.analysis.cost import soft_macs as soft_macs
+    from diffstride.analysis.cost_model import CostModel as CostModel
     from diffstride.analysis.stride_table import stride_table as stride_table
-    from diffstride.analysis.training import fit_budget as fit_budget
     from diffstride.analysis.training import parameter_groups as parameter_groups
     from diffstride.analysis.training import stride_penalty as stride_penalty
     from diffstride.layers import DiffStride1d as DiffStride1d
@@ -33,10 +35,12 @@ _LAYERS = [
 # Where each public name lives: a module, and the name in it unless it is the module itself.
 _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
+    "Budget": ("diffstride.analysis.budget", "Budget"),
+    "CostModel": ("diffstride.analysis.cost_model", "CostModel"),
     "convert": ("diffstride.surgery.convert", "convert"),
     "cost": ("diffstride.analysis.cost", "cost"),
     "export_onnx": ("diffstride.surgery.export", "export_onnx"),
-    "fit_budget": ("diffstride.analysis.training", "fit_budget"),
+    "fit_budget": ("diffstride.analysis.budget", "fit_budget"),
     "freeze": ("diffstride.surgery.freeze", "freeze"),
     "parameter_groups": ("diffstride.analysis.training", "parameter_groups"),
     "soft_macs": ("diffstride.analysis.cost", "soft_macs"),

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from diffstride import DiffStride2d, convert, cost, fit_budget, models
+from diffstride.analysis.budget import least_macs
 from diffstride.analysis.cost import soft_macs
-from diffstride.analysis.training import least_macs
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,9 +51,6 @@ class Observer:
         """Called after every operation, those within layers included."""
 
 
-SomeObserver = TypeVar("SomeObserver", bound=Observer)
-
-
 class Running(Observer):
     """Knows which module is running: what fails, fails there."""
 
@@ -90,7 +87,7 @@ class _Operations(TorchFunctionMode):
         return result
 
 
-def _cloned(tensor: Tensor) -> Tensor:
+def cloned(tensor: Tensor) -> Tensor:
     # Parameters can't change in eval mode, all else might.
     return tensor if isinstance(tensor, nn.Parameter) else tensor.clone()
 
@@ -100,11 +97,13 @@ def observe(
     x: Tensor,
     *observers: Observer,
     layers: Collection[nn.Module] | None = None,
-    new: Callable[[Tensor], Tensor] = _cloned,
+    new: Callable[[Tensor], Tensor] = cloned,
+    mode: TorchFunctionMode | None = None,
 ) -> Any:
     """Run a network on a batch, as eval mode does, and return its output.
 
-    Observers see ``layers``, or every module, in this order; ``new`` replaces tensors meanwhile.
+    Observers see ``layers``, or every module, in this order; ``new`` replaces tensors meanwhile;
+    ``mode`` is given every operation before it is carried out.
     """
 
     def tell(layer: nn.Module, args: Any, kwargs: Any, *output: Any) -> None:
@@ -122,32 +121,8 @@ def observe(
         x = x.clone()
         for observer in observers:
             observer.begin(x)
-        with _Operations(tracing) if tracing else nullcontext():
+        with mode or nullcontext(), _Operations(tracing) if tracing else nullcontext():
             return model(x)
-
-
-def observe_example(
-    model: nn.Module,
-    input_size: Sequence[int],
-    make: Callable[[], SomeObserver],
-    layers: Collection[nn.Module],
-) -> SomeObserver:
-    """Run one example of a size through a network, and return an observer that needs no values.
-
-    Nothing is computed: tensors have no values (the meta device of torch). A network that makes
-    tensors itself or looks at values is run again with zeros, and an observer that is made anew.
-    """
-    tensors = [*model.parameters(), *model.buffers()]
-    like = next((x for x in tensors if x.is_floating_point()), torch.zeros(()))
-    observer = make()
-    try:
-        x = torch.empty(1, *input_size, device="meta", dtype=like.dtype)
-        observe(model, x, observer, layers=layers, new=lambda x: x.detach().to("meta"))
-    except Exception:  # whatever a network says of tensors without values
-        observer = make()
-        x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
-        observe(model, x, observer, layers=layers)
-    return observer
 
 
 def _tensors(values: Any) -> list[Tensor]:

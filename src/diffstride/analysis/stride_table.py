@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from diffstride.analysis.cost import Cost, cost
+from diffstride.analysis.cost import cost
+from diffstride.analysis.cost_record import Cost
 from diffstride.core import arguments
 from diffstride.layers.resizer import Resizer
 from diffstride.text import aligned, times

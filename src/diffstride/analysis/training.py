@@ -1,21 +1,13 @@
-"""How strides are trained: with a penalty, within a budget, in groups of an optimiser."""
+"""How strides are trained: with a penalty, in groups of an optimiser."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from diffstride.analysis.cost import cost, soft_macs
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import learned_strides
-
-_GROWTH = 0.1
-"""By how much of itself a stride grows at most at once: what it saves is only known close by."""
-_ROUNDS = 200
-_HALVINGS = 4
-_ENDLESS = 1e6
 
 
 def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
@@ -86,131 +78,3 @@ def parameter_groups(
     ]
     keys = ("name", "params", "lr", "weight_decay")
     return [dict(zip(keys, group, strict=True)) for group in groups if group[1]]
-
-
-def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None:
-    """Let learnable strides grow as little as brings a network within a budget.
-
-    To be called after every step of an optimiser: together they descend along the loss as far as
-    the budget allows. Strides that save more multiply-accumulates grow more, as in a projection
-    onto the budget.
-
-    Args:
-        model: any network with learnable strides.
-        input_size: of one example, (channels, *spatial).
-        macs: multiply-accumulates that one example may cost, as :func:`cost` counts them.
-
-    Raises:
-        ValueError: if no stride makes it as cheap as that, or a stride can't be set because it is
-            computed from something else.
-
-    >>> from diffstride import DiffStride2d, cost
-    >>> model = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
-    >>> fit_budget(model, (8, 32, 32), 100_000)
-    >>> cost(model, (8, 32, 32)).macs <= 100_000
-    True
-    """
-    layers = _learnable(model)
-    if not layers:
-        raise ValueError("the model has no learnable stride that could grow")
-    began = _strides(layers)
-    too_small: list[Tensor] = []
-    used, slopes = _cost(model, input_size, layers)
-    longer = 1.0
-    for _ in range(_ROUNDS):
-        if used <= macs or not any(slope.any() for slope in slopes):
-            break  # the budget is met, or no stride makes a difference
-        # A step may have left strides out of their range.
-        too_small = [x.stride.detach().clamp(x.min_stride, x.max_stride) for x in layers]
-        # To the nearest strides at which the cost, were it a plane, would be within the budget.
-        steepness = sum(float(slope.square().sum()) for slope in slopes)
-        factor = longer * (used - macs) / max(steepness, 1e-30)
-        grown = [
-            stride + (-slope * factor).minimum(_GROWTH * stride.double()).to(stride)
-            for stride, slope in zip(too_small, slopes, strict=True)
-        ]
-        _set(layers, grown)
-        was, (used, slopes) = used, _cost(model, input_size, layers)
-        # Sizes are whole: where a step is too short to change one, the next is longer.
-        longer = 2 * longer if used == was else 1.0
-    if used <= macs:
-        for _ in range(_HALVINGS if too_small else 0):  # back as far as the budget allows
-            enough = _strides(layers)
-            _set(layers, [(a + b) / 2 for a, b in zip(too_small, enough, strict=True)])
-            if cost(model, input_size).macs > macs:
-                too_small = _strides(layers)
-                _set(layers, enough)
-        return
-    _set(layers, began)
-    least = least_macs(model, input_size)
-    advice = "a smaller smoothness R makes its maps smaller"
-    if least == cost(model, input_size).macs:
-        advice = (
-            "no learnable stride makes a map smaller now: with crop=False or output_size sizes "
-            "stay, as they do with a stride at its max_stride or in a layer that is not used"
-        )
-    raise ValueError(
-        f"a budget of {macs / 1e6:.4g} M MACs can't be met: whatever its strides, the network "
-        f"costs {least / 1e6:.4g} M; {advice}"
-    )
-
-
-@torch.enable_grad()  # without, nothing that is computed would seem to be learned
-def _learnable(model: nn.Module) -> list[DiffStrideNd]:
-    """Return the layers whose stride is learned; raise a ValueError if one can't be set."""
-    layers = {k: v for k, v in learned_strides(model).items() if v.stride.requires_grad}
-    for name, layer in layers.items():
-        if "stride" not in layer._parameters:
-            raise ValueError(
-                f"{name or 'the model'} ({type(layer).__name__}) has a stride that is computed and "
-                f"can't be set: call parametrize.remove_parametrizations(layer, 'stride'), or have "
-                f"soft_macs in the loss instead of a budget"
-            )
-    return list(layers.values())
-
-
-def _cost(
-    model: nn.Module, input_size: Sequence[int], layers: list[DiffStrideNd]
-) -> tuple[float, list[Tensor]]:
-    """Return what the network costs, and how that changes with each stride."""
-    with torch.enable_grad():
-        used = soft_macs(model, input_size)
-        total = max(used.item(), 1.0)
-        strides = [layer.stride for layer in layers]
-        slopes: Sequence[Tensor] = [torch.zeros_like(stride) for stride in strides]
-        if used.requires_grad:  # otherwise it is the same whatever the strides
-            # Of the share in the total: half precision has no numbers for more.
-            slopes = torch.autograd.grad(used / total, strides, materialize_grads=True)
-    # A stride at its end can't grow.
-    free = [layer.stride.detach() < (layer.max_stride or math.inf) for layer in layers]
-    return used.item(), [total * a.double() * b for a, b in zip(slopes, free, strict=True)]
-
-
-def _strides(layers: list[DiffStrideNd]) -> list[Tensor]:
-    return [layer.stride.detach().clone() for layer in layers]
-
-
-@torch.no_grad()
-def _set(layers: list[DiffStrideNd], strides: list[Tensor]) -> None:
-    for layer, stride in zip(layers, strides, strict=True):
-        layer.stride.copy_(stride)
-
-
-def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
-    """Return what a network costs when its learnable strides are as large as they may be.
-
-    >>> from diffstride import DiffStride2d
-    >>> model = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
-    >>> least_macs(model, (8, 32, 32))
-    32064
-    """
-    layers = _learnable(model)
-    before = [layer.stride for layer in layers]
-    try:
-        for layer in layers:
-            # A new one: that of a network on the meta device has no value to change.
-            layer.stride = nn.Parameter(torch.full_like(layer.stride, _ENDLESS, device="cpu"))
-        return cost(model, input_size).macs
-    finally:
-        for layer, stride in zip(layers, before, strict=True):
-            layer.stride = stride

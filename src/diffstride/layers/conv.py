@@ -75,9 +75,11 @@ class DiffStrideConvNd(Resizer):
         """Return the size after the convolution, before it is downsampled."""
         return convolved_size(size, self.kernel_size, padding=self.padding, dilation=self.dilation)
 
-    def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
-        spatial = arguments.spatial_size(size, self.axes)
-        return self.downsample.output_size(self.convolved_size(spatial))
+    def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
+        return self.downsample.size_after(self.convolved_size(size), strides)
+
+    def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
+        return self.downsample.soft_size(self.convolved_size(size), whole, strides)
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         full = convolved_size(size, self.kernel_size, padding=self.padding, dilation=self.dilation)

@@ -145,7 +145,11 @@ class Resizer(Counted):
 
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
         """Return the spatial size that comes out for an input of spatial size ``size``."""
-        return self.rule.size_after(arguments.spatial_size(size, self.axes), self.strides)
+        return self.size_after(arguments.spatial_size(size, self.axes), self.strides)
+
+    def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
+        """Return the spatial size that would come out, were these the strides in use."""
+        return self.rule.size_after(size, strides)
 
     def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
         """Return the sizes that come out, not rounded to ``whole``, as ``strides`` change them."""

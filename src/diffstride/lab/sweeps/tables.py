@@ -97,8 +97,8 @@ def _at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
     """
     import torch
 
+    from diffstride.analysis.budget import least_macs
     from diffstride.analysis.cost import cost
-    from diffstride.analysis.training import least_macs
     from diffstride.lab.training.preparation import build_model
 
     learned = with_model(config, downsampling="diffstride", **PAPER["budget"]["model"])

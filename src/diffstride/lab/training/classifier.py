@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from diffstride.analysis.training import fit_budget, parameter_groups, stride_penalty
+from diffstride.analysis.budget import Budget
+from diffstride.analysis.training import parameter_groups, stride_penalty
 from diffstride.lab.runs.config import Config
 
 OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
@@ -27,6 +28,7 @@ class Classifier(LightningModule):
         self.model, self.config, self.input_size = model, config, input_size
         # By split and task: the sums of loss, right answers and top-5 answers; examples.
         self.sums: dict[tuple[str, str], Tensor] = {}
+        self._budget: Budget | None = None
 
     def on_train_epoch_start(self) -> None:
         # What is random besides batches, dropout for one, follows from seed and epoch as well: a
@@ -57,8 +59,12 @@ class Classifier(LightningModule):
 
     def keep_budget(self) -> None:
         """Let strides grow until the network costs no more than the config allows."""
-        if self.config.macs_budget is not None:
-            fit_budget(self.model, self.input_size, 1e6 * self.config.macs_budget)
+        if self.config.macs_budget is None:
+            return
+        if self._budget is None:  # made when it is needed: it can't be sent between processes
+            macs = 1e6 * self.config.macs_budget
+            self._budget = Budget(self.model, self.input_size, macs=macs, spend=False)
+        self._budget.hold()
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each example by itself."""

@@ -1,0 +1,49 @@
+"""What a network costs, as numbers that can be read and printed."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One use of a layer, for one example."""
+
+    name: str
+    layer: nn.Module
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    macs: int
+    activations: int
+    bytes: int = 0
+    """What it keeps for the backward pass and nothing before it did."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one example costs, in all and use by use in the order they run."""
+
+    macs: int
+    activations: int
+    parameters: int
+    layers: tuple[LayerCost, ...]
+    bytes: int = 0
+    """What is kept for the backward pass, activation functions and poolings included."""
+
+    def __str__(self) -> str:
+        return (
+            f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
+            f"{_short(self.parameters)} parameters"
+        )
+
+
+def _short(count: int) -> str:
+    """Return three digits and a prefix.
+
+    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
+    ('665', '1.23 k', '555 M', '4.1 G')
+    """
+    for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{prefix}"
+    return str(count)
