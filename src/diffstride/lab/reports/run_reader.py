@@ -20,6 +20,7 @@ MOST_EXAMPLES = 3
 SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
+    "spend": bool,
     "model.smoothness": float,
     "model.smoothness_end": float | None,
     "model.width": float,
@@ -65,7 +66,8 @@ class RunRecord:
         self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
-        limits = f", {budget:.4g} MMACs at most" if budget else ""
+        held = "spent" if self.config.get("spend") else "at most"
+        limits = f", {budget:.4g} MMACs {held}" if budget else ""
         self.method = self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
         begun = ", ".join(f"{stride:g}" for stride in model.get("strides") or ())
         self.beginning = f"({begun})" if begun else "as the network has them"

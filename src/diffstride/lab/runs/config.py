@@ -169,6 +169,8 @@ class Config:
     macs_budget: float | None = None
     """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
     it does not cost more."""
+    spend: bool = False
+    """Keep the cost at its budget from both sides: strides learn only where it is spent."""
     seed: int = limited(0, least=0, most=2**32 - 1)
     """The seed of weights, batches and augmentation."""
     name: str | None = None
@@ -189,6 +191,8 @@ class Config:
             check_name(self.name)
         if self.macs_budget is not None and self.macs_budget <= 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
+        if self.spend and self.macs_budget is None:
+            raise ValueError("--spend needs a budget that is spent: give --macs_budget too")
         data, milestones, tasks = self.data, self.optim.milestones, len(self.data.task)
         if not all(0 <= milestone <= 1 for milestone in milestones):
             given = f"parts of the run from 0 to 1, got {' '.join(map(str, milestones))}"

@@ -106,7 +106,7 @@ def _at_budget(config: Config, method: str, facts: Mapping[str, Any]) -> Config:
         fixed = build_model(with_model(config, downsampling=method).model, facts)
         least = least_macs(build_model(learned.model, facts), facts["size"])
     macs = max(cost(fixed, facts["size"]).macs, round(PAPER["budget"]["margin"] * least))
-    return replace(learned, macs_budget=macs / 1e6)
+    return replace(learned, macs_budget=macs / 1e6, spend=True)
 
 
 def _by_method(entry: Mapping[str, Any], config: Config) -> Iterator[tuple[str, Config]]:
@@ -162,11 +162,14 @@ def _regularisation(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
 
 
 KINDS: dict[str, tuple[Callable[[dict[str, Any], Config], Iterable[Cell]], tuple[str, ...]]] = {
-    "strides": (_strides, ("model.strides", "macs_budget")),
-    "audio": (_sound, ("macs_budget",)),
+    "strides": (_strides, ("model.strides", "macs_budget", "spend")),
+    "audio": (_sound, ("macs_budget", "spend")),
     "shared_stride": (_sound, ("model.shared_stride",)),
-    "regularisation": (_regularisation, ("model.strides", "stride_penalty", "macs_budget")),
-    "cost": (lambda entry, config: (), ("macs_budget",)),  # measured, not trained
+    "regularisation": (
+        _regularisation,
+        ("model.strides", "stride_penalty", "macs_budget", "spend"),
+    ),
+    "cost": (lambda entry, config: (), ("macs_budget", "spend")),  # measured, not trained
 }
 """By the kind of a table, what makes its cells, and the options it varies besides the method."""
 

@@ -58,12 +58,13 @@ class Classifier(LightningModule):
         self.keep_budget()
 
     def keep_budget(self) -> None:
-        """Let strides grow until the network costs no more than the config allows."""
+        """Bring strides to where the network costs no more than the config allows, or that."""
         if self.config.macs_budget is None:
             return
         if self._budget is None:  # made when it is needed: it can't be sent between processes
             macs = 1e6 * self.config.macs_budget
-            self._budget = Budget(self.model, self.input_size, macs=macs, spend=False)
+            spend = self.config.spend
+            self._budget = Budget(self.model, self.input_size, macs=macs, spend=spend)
         self._budget.hold()
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
