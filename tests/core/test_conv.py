@@ -243,6 +243,18 @@ def test_on_frequencies_gradients_are_exact_and_differentiable(
     torch.testing.assert_close(many[1], 2 * many[0])
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_many_channels_are_convolved_in_pairs_of_parts(axes, groups, monkeypatch):
+    from diffstride.core import spectra
+
+    monkeypatch.setattr(spectra, "FEWEST_PAIRED_CHANNELS", 2)
+    inputs = tensors(axes, [3] * axes, [7, 6, 5][:axes], (4, 6), groups, [1.7] * axes, True)
+    conv = {"padding": [1] * axes, "dilation": [1] * axes, "groups": groups}
+    options = {"smoothness": 1.0, "convention": "tight"}
+    check(inputs, ["spectral"], {**conv, "padding_mode": "zeros"}, options)
+
+
 def test_long_axes_are_not_convolved_by_matrices():
     x, weight = torch.randn(1, 1, 400), torch.randn(1, 1, 3)
     options = {"padding": 1, "padding_mode": "circular"}

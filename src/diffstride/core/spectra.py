@@ -21,6 +21,8 @@ from torch import Tensor
 
 from diffstride.core.tracing import shape_of
 
+FEWEST_PAIRED_CHANNELS = 16
+
 
 def to_spectrum(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     """Return the spectrum (F, P · rows) of samples (rows, *size), by matrices (2F × N)."""
@@ -102,6 +104,8 @@ def product(x: Tensor, kernel: Tensor, *, back: bool = False) -> Tensor:
         factors = kernel[:, :, None]
         found = [_sum_of_products(each, factors, p, back).sum(-2) for p in range(parts)]
         return torch.stack(found, 1).reshape(frequencies, parts, batch, -1)
+    if is_paired(parts, inputs, outputs):
+        return _from_pairs(product(_to_pairs(x), _to_pairs(kernel), back=back), parts)
     turned = _turned(x, groups, back)
     matrices = kernel.permute(0, 2, 1, 3, 4).reshape(-1, parts * inputs, outputs)
     y = torch.bmm(turned, matrices).reshape(frequencies, groups, parts, batch, outputs)
@@ -118,6 +122,9 @@ def kernel_gradient(x: Tensor, gradient: Tensor, groups: int) -> Tensor:
         g = g[..., None, :]
         # Of kernel[u] and input[q], the output p = q xor u: the same sum with p and q exchanged.
         return torch.stack([_sum_of_products(each, g, u, None).sum(1) for u in range(parts)], 1)
+    if is_paired(parts, inputs, outputs):
+        pairs = kernel_gradient(_to_pairs(x), _to_pairs(gradient), groups)
+        return _from_pairs(pairs, parts)
     g = g.permute(0, 3, 1, 2, 4).reshape(frequencies * groups, parts * batch, outputs)
     y = torch.bmm(_turned(x, groups).mT, g)
     return y.reshape(frequencies, groups, parts, inputs, outputs).transpose(1, 2)
@@ -126,6 +133,43 @@ def kernel_gradient(x: Tensor, gradient: Tensor, groups: int) -> Tensor:
 def _is_depthwise(groups: int, inputs: int, outputs: int) -> bool:
     """Return whether matrices are so narrow that products of single numbers are faster."""
     return groups > 1 and min(inputs, outputs) == 1
+
+
+def is_paired(parts: int, inputs: int, outputs: int) -> bool:
+    """Return whether there are so many channels that pairs of parts save more than they cost."""
+    return parts > 2 and min(inputs, outputs) >= FEWEST_PAIRED_CHANNELS
+
+
+def _to_pairs(x: Tensor) -> Tensor:
+    """Return (F, P, …) as (F · P/2, 2, …): cosine and sine of the sum of all axes' angles.
+
+    There are P/2 sums, because the angle of each axis but one may be added or subtracted. A shift
+    mixes a pair with no other, so that products of pairs are P/2 times less work than of parts.
+    """
+    number, parts, *rest = shape_of(x)
+    while parts > 2:
+        parts //= 2
+        # cos(x ± y) = cos x cos y ∓ sin x sin y, sin(x ± y) = sin x cos y ± cos x sin y
+        x = x.reshape(number, parts // 2, 2, 2, *rest)
+        (a, b), (c, d) = (part.unbind(2) for part in x.unbind(2))
+        pairs = torch.stack([a - d, b + c, a + d, b - c], 1)
+        x = pairs.reshape(number, 2, 2, parts // 2, *rest).transpose(2, 3)
+        number *= 2
+    return x.reshape(number, 2, *rest)
+
+
+def _from_pairs(x: Tensor, parts: int) -> Tensor:
+    """Undo :func:`_to_pairs`."""
+    number, _, *rest = shape_of(x)
+    done = 2
+    while done < parts:
+        number //= 2
+        x = x.reshape(number, 2, done // 2, 2, *rest)
+        (a, b), (c, d) = (pair.unbind(2) for pair in x.unbind(1))
+        halves = [a + c, b + d, b - d, c - a]
+        x = torch.stack(halves, 2).reshape(number, done // 2, 2, 2, *rest) / 2
+        done *= 2
+    return x.reshape(number, parts, *rest)
 
 
 def _sum_of_products(a: Tensor, b: Tensor, p: int, back: bool | None) -> Tensor:

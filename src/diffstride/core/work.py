@@ -6,6 +6,7 @@ from typing import Any
 
 from diffstride.core.bases import BASES, Basis
 from diffstride.core.rule import Rule
+from diffstride.core.spectra import is_paired
 
 # About where a matrix product and an FFT cross on a CPU (benchmarks/scaling.py); with several axes
 # later, because an FFT along an inner axis is slower than along the last.
@@ -128,7 +129,10 @@ def _spectral_work(
         read += math.prod([*parts[:i], *size[i:]]) * part
         written += math.prod([*parts[: i + 1], *kept[i:]])
     resampling = channels * read + outputs * written
-    convolving = math.prod(parts) * 2 ** len(kernel) * per_group * outputs
+    each = 2 ** len(kernel)  # parts of the input that each part of the output is made of
+    if is_paired(each, per_group, outputs * per_group // channels):
+        each = 2
+    convolving = math.prod(parts) * each * per_group * outputs
     for i, (t, k) in enumerate(zip(reach, kernel, strict=True)):
         if t:
             fewer: Any = [[*every[:i], *every[i + 1 :]] for every in (kernel, size, kept)]
