@@ -7,8 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from diffstride import functional
+from diffstride.core.conv import work_of
+from diffstride.core.rule import Rule
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -253,6 +256,28 @@ def test_many_channels_are_convolved_in_pairs_of_parts(axes, groups, monkeypatch
     conv = {"padding": [1] * axes, "dilation": [1] * axes, "groups": groups}
     options = {"smoothness": 1.0, "convention": "tight"}
     check(inputs, ["spectral"], {**conv, "padding_mode": "zeros"}, options)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+@pytest.mark.parametrize("channels", [(1, 3), (20, 18)], ids=str)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_work_on_frequencies_is_what_torch_counts(axes, channels, mode):
+    """What one more example takes: matrices and the kernel's spectrum are made once for all."""
+    size, inputs, outputs = (9, 8, 7)[:axes], *channels
+    layer = torch.nn.Conv2d(1, 1, 1)
+    layer.weight = torch.nn.Parameter(torch.randn(outputs, inputs, *[3] * axes))
+    layer.padding, layer.dilation, layer.padding_mode = (1,) * axes, (1,) * axes, mode
+    kept = functional.output_size(size, 2.0, smoothness=1.0, convention="tight")
+    expected = sum(work_of(layer, Rule(smoothness=1.0), inputs, size, size, kept, "spectral"))
+
+    def flops(batch):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            x = torch.randn(batch, inputs, *size)
+            options = {"padding": 1, "padding_mode": mode, "order": "spectral"}
+            functional.diff_stride_conv(x, layer.weight, None, 2.0, **options)
+        return counter.get_total_flops()
+
+    assert (flops(3) - flops(2)) // 2 == expected
 
 
 def test_long_axes_are_not_convolved_by_matrices():
