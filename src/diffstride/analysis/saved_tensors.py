@@ -5,8 +5,8 @@ input of the convolution after it. Parameters, the network's own input, numbers 
 such as the statistics of a normalisation, and what operations keep that are named nowhere here are
 left out. A layer with learned strides keeps its truncated spectrum, which is as large as its
 output; so does one that is run together with a convolution, whose input is kept as well. That is
-the most: taps and kept frequencies keep less (core/conv.py), as do max poolings that were converted,
-which on a CPU keep no places of their maxima.
+the most: taps and kept frequencies keep less (core/conv.py), as do max poolings that were
+converted, which on a CPU keep no places of their maxima.
 """
 
 from collections.abc import Iterator
