@@ -125,8 +125,8 @@ def stride_table(
         share = sum(use.macs for use in total.layers[start:end]) / max(1, total.macs)
         # A stride that several sites have is counted once, at the first.
         saved = unread.pop(names.get(use.layer.stride_owner, ""), None)
-        sizes = use.input_size, use.output_size
-        rows.append(StrideRow(use.name, strides, *sizes, share, saved, cutoff))
+        row = StrideRow(use.name, strides, use.input_size, use.output_size, share, saved, cutoff)
+        rows.append(row)
     return StrideTable(tuple(rows), total)
 
 
