@@ -1,4 +1,4 @@
-"""The section on what strides save and what they do to the loss: where to spend computation next."""
+"""The section on what strides save and do to the loss: where computation would be spent next."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,14 @@ from diffstride.lab.reports.formats import UNKNOWN, mean
 from diffstride.lab.reports.run_reader import RunRecord, StrideHistory
 
 MOST_OPEN = 3  # more tables than this are folded
-HEAD = [
-    "layer",
-    "axis",
-    "stride",
-    "cost saved (%)",
-    "change of loss (‰)",
-    "loss per cost (‰ per %)",
-]
+HEAD = ["layer", "axis", "stride", "saves (% of cost)", "adds (loss × 1000)", "loss per cost"]
 MOST_DIGITS = 6
+EXPLANATION = (
+    "One per cent more of a stride saves this much of all multiply-accumulates, and adds this much "
+    "to the loss of training, penalties included: the mean over the steps of the last epoch, ± its "
+    "standard error. Loss per cost is the second divided by the first: where it is highest, a "
+    "smaller stride buys most; where it is lowest, a larger one costs least."
+)
 
 
 class TradeOff(NamedTuple):
@@ -50,16 +49,11 @@ def what_strides_buy(chapter: Chapter) -> Section:
     found = [(group, trades) for group in chapter.groups if (trades := _trade_offs(group))]
     blocks: list[Block] = []
     for group, trades in found:
-        caption = f"{group.title}: {_advice(trades)}"
-        blocks += chapters.table(caption, HEAD, _rows(trades), folded=len(found) > MOST_OPEN)
-    text = (
-        "What one per cent more of a stride saves of the network's multiply-accumulates, and what "
-    )
-    text += (
-        "it adds to the loss of training, penalties included (in thousandths, the mean over the "
-    )
-    text += "steps of the last epoch ± its standard error). Where the loss per cost is highest, a "
-    text += "smaller stride gains most for its computation; where it is lowest, a larger one is cheapest."
+        title = f"{group.title}: {_advice(trades)}" if len(found) > 1 else group.title
+        blocks += chapters.table(title, HEAD, _rows(trades), folded=len(found) > MOST_OPEN)
+    # What is to be seen first; of several runs, each table says its own.
+    advice = f"{_advice(found[0][1])}. " if len(found) == 1 else ""
+    text = advice[:1].upper() + advice[1:] + EXPLANATION
     return Section("What a per cent of stride buys", text, blocks)
 
 
@@ -94,14 +88,14 @@ def _advice(trades: Sequence[TradeOff]) -> str:
     """Where computation would be spent next, as far as that can be told from chance."""
     certain = [trade for trade in trades if trade.is_certain and trade.per_cost is not None]
     if not certain:
-        return "no stride changes the loss by more than twice the standard error"
+        return "what strides add to the loss is within twice its standard error"
     if certain[0].loss > 0:
-        return f"the most benefit for its cost, make this stride smaller first: {_name(certain[0])}"
-    return f"no stride gains from being smaller, make this one larger first: {_name(certain[-1])}"
+        return f"make {_name(certain[0])} smaller first: it has the most benefit for its cost"
+    return f"no smaller stride lowers the loss: make {_name(certain[-1])} larger first"
 
 
 def _name(trade: TradeOff) -> str:
-    return f"{trade.layer}, {'all axes' if trade.axis == 'all' else trade.axis}"
+    return f"the stride of {trade.layer} ({'all axes' if trade.axis == 'all' else trade.axis})"
 
 
 def _rows(trades: Sequence[TradeOff]) -> list[list[str]]:
@@ -123,7 +117,7 @@ def _signed(value: float, error: float | None) -> str:
     ('+1.235 ± 0.032', '−0.50 ± 0.25', '+7.00', '+120 ± 25')
     """
     digits = 2
-    if error:
+    if error and math.isfinite(error):
         digits = min(MOST_DIGITS, max(0, 1 - math.floor(math.log10(error))))
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if error is None else f"{text} ± {error:.{digits}f}"
