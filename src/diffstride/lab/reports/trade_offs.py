@@ -91,7 +91,10 @@ def _advice(trades: Sequence[TradeOff]) -> str:
         return "what strides add to the loss is within twice its standard error"
     if certain[0].loss > 0:
         return f"make {_name(certain[0])} smaller first: it has the most benefit for its cost"
-    return f"no smaller stride lowers the loss: make {_name(certain[-1])} larger first"
+    place = _name(certain[-1])
+    return (
+        f"no smaller stride is known to lower the loss, a larger one is: make {place} larger first"
+    )
 
 
 def _name(trade: TradeOff) -> str:
