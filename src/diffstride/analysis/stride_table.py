@@ -1,4 +1,4 @@
-"""The strides of a network, read as sizes, shares of the cost and cut-off frequencies."""
+"""The strides of a network, read as sizes, shares of the cost, prices and cut-off frequencies."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from diffstride.analysis.cost import cost
+from diffstride.analysis.cost_model import CostModel
 from diffstride.analysis.cost_record import Cost
 from diffstride.core import arguments
 from diffstride.layers.resizer import Resizer
@@ -24,6 +24,12 @@ class StrideRow:
     output_size: tuple[int, ...]
     cost_share: float
     """Of the multiply-accumulates: what is computed from here on, up to the next site."""
+    saved: tuple[float, ...] | None
+    """What one per cent more of the stride saves, in per cent of all multiply-accumulates.
+
+    One number for each axis, or one for all axes that share a stride. None for a stride that an
+    earlier row has already, and for layers whose stride is no parameter, as in spectral pooling.
+    """
     cutoff: tuple[float, ...] | None
     """The highest frequency that passes undamped, in the unit of the sampling rate."""
 
@@ -47,14 +53,18 @@ class StrideTable:
         return math.prod(self.global_strides)
 
     def __str__(self) -> str:
-        lines: list[Sequence[str]] = [("site", "stride", "size", "cost", "cut-off")]
+        lines: list[Sequence[str]] = [("site", "stride", "size", "cost", "+1% saves", "cut-off")]
         for row in self.rows:
             sizes = f"{times(row.input_size)} → {times(row.output_size)}"
             cutoff = times(row.cutoff or (), "{:.4g}")
             strides = times(row.strides, "{:.2f}")
-            lines.append((row.site, strides, sizes, f"{row.cost_share:.0%}", cutoff))
+            percents = [round(percent, 2) + 0.0 for percent in row.saved or ()]  # without −0
+            saved = ", ".join(f"{percent:.2f}%" for percent in percents) or "–"
+            lines.append((row.site, strides, sizes, f"{row.cost_share:.0%}", saved, cutoff))
         if all(row.cutoff is None for row in self.rows):
-            lines = [line[:-1] for line in lines]
+            lines = [line[:5] for line in lines]
+        if all(row.saved is None for row in self.rows):
+            lines = [(*line[:4], *line[5:]) for line in lines]
         strides = times(self.global_strides, "{:.2f}")
         last = f"global stride {strides}, a factor of {self.global_factor:.1f}; {self.cost}"
         return "\n".join([*aligned(lines), last])
@@ -69,9 +79,10 @@ def stride_table(
     """Return what the strides of a network do to an input of this size.
 
     Every layer of this library that changes sizes has a row: its strides, the sizes before and
-    after, the share of the network's cost that is spent from there to the next one, and the
-    frequency up to which it lets everything pass, N·rate/(2·S·N₀) for N of the N₀ samples of the
-    input.
+    after, the share of the network's cost that is spent from there to the next one, what one per
+    cent more of each stride would save of the whole cost (−∂log cost/∂log S, of sizes that need not
+    be whole), and the frequency up to which it lets everything pass, N·rate/(2·S·N₀) for N of the
+    N₀ samples of the input.
 
     Args:
         model: any module that takes one tensor.
@@ -85,11 +96,12 @@ def stride_table(
     >>> from diffstride import DiffStride1d
     >>> model = nn.Sequential(nn.Conv1d(1, 8, 9, padding=4), DiffStride1d(4.0), nn.Conv1d(8, 8, 9))
     >>> print(stride_table(model, (1, 160), sampling_rate=16_000))
-    site  stride  size      cost  cut-off
-    1     4.00    160 → 48  88%   2000
+    site  stride  size      cost  +1% saves  cut-off
+    1     4.00    160 → 48  88%   0.77%      2000
     global stride 4.00, a factor of 4.0; 96 k MACs, 1.98 k activations, 665 parameters
     """
-    total = cost(model, input_size)
+    costs = CostModel(model, input_size)
+    total, unread = costs.at(), savings(costs)
     places: dict[nn.Module, int] = {}
     for i, use in enumerate(total.layers):
         if isinstance(use.layer, Resizer) and not use.layer.follows:
@@ -99,6 +111,7 @@ def stride_table(
             "model must have a DiffStride or other layer of this library that changes sizes, and "
             "has none"
         )
+    names: dict[nn.Module | None, str] = {layer: name for name, layer in costs.layers.items()}
     rows = []
     for start, end in itertools.pairwise([*places.values(), len(total.layers)]):
         use = total.layers[start]
@@ -110,6 +123,29 @@ def stride_table(
             # What makes maps larger passes all there is.
             cutoff = tuple(n * rate / (2 * max(1.0, s) * whole) for n, rate, s, whole in sizes)
         share = sum(use.macs for use in total.layers[start:end]) / max(1, total.macs)
-        row = StrideRow(use.name, strides, use.input_size, use.output_size, share, cutoff)
+        # A stride that several sites have is counted once, at the first.
+        saved = unread.pop(names.get(use.layer.stride_owner, ""), None)
+        row = StrideRow(use.name, strides, use.input_size, use.output_size, share, saved, cutoff)
         rows.append(row)
     return StrideTable(tuple(rows), total)
+
+
+def savings(costs: CostModel) -> dict[str, tuple[float, ...]]:
+    """Return what one per cent more of each stride saves, in per cent of all multiply-accumulates.
+
+    By the names of the layers that have the strides. Each has one number for each axis, or one for
+    all axes if they share a stride. Sizes need not be whole here, so that every stride has a price.
+
+    >>> from diffstride import DiffStride2d
+    >>> layers = DiffStride2d((2.0, 4.0), smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1)
+    >>> found = savings(CostModel(nn.Sequential(*layers), (8, 64, 64)))
+    >>> [round(percent, 2) for percent in found["0"]]
+    [0.5, 0.89]
+    """
+    macs, slopes = costs.gradient("macs")
+    found = {}
+    for name, layer in costs.layers.items():
+        each = zip(layer.strides, slopes[name], strict=True)
+        saved = tuple(-stride * slope / max(1, macs) for stride, slope in each)
+        found[name] = (sum(saved),) if layer.shared else saved
+    return found

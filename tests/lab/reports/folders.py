@@ -20,8 +20,13 @@ def write_run(
     tasks=(),
     examples=None,
     path="data/cats",
+    trade_offs=None,
 ):
-    """A run whose strides go from ``strides`` to ``ends``, if it learns any."""
+    """A run whose strides go from ``strides`` to ``ends``, if it learns any.
+
+    The trade-offs are what the last cells of strides.csv hold after each epoch, by layer and axis;
+    without any, the file has no columns for them, as those of older runs.
+    """
     folder.mkdir(parents=True)
     done = epochs if done is None else done
     config = {
@@ -44,6 +49,8 @@ def write_run(
     metrics[0] += "".join(f",test_accuracy_{task}" for task in tasks)
     times = ["epoch,step,seconds"]
     table = ["epoch,step,layer,axis,stride,input_size,output_size"]
+    if trade_offs is not None:
+        table[0] += ",cost_saved,loss_gradient,loss_gradient_error"
     for epoch in range(done + 1):
         part, cost, area, sizes = epoch / max(1, epochs), 0.0, 1.0, list(size)
         for i, (start, end) in enumerate(zip(strides, ends, strict=True)):
@@ -51,6 +58,8 @@ def write_run(
                 stride = start + (end - start) * part + 0.05 * axis * (epoch > 0)
                 kept = max(1, min(sizes[axis], math.floor(sizes[axis] / stride + 2 * smoothness)))
                 row = f"{epoch},{10 * epoch},stages.{i}.down,{axis},{stride},{sizes[axis]},{kept}"
+                if trade_offs is not None:
+                    row += f",{trade_offs[i, axis]}" if epoch else ",0.5,,"
                 table.append(row)
                 sizes[axis], area = kept, area / stride
             cost += area

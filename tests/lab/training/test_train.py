@@ -60,6 +60,11 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert strides[0]["stride"] == "2.0"
     assert strides[-1]["stride"] != strides[-7]["stride"]
     assert strides[-1]["output_size"]
+    assert all(0 < float(row["cost_saved"]) < 1 for row in strides)
+    assert {row["loss_gradient"] for row in strides[:6]} == {""}  # no step was taken yet
+    assert all(abs(float(row["loss_gradient"])) < 10 for row in strides[6:])
+    assert all(0 < float(row["loss_gradient_error"]) < 10 for row in strides[6:])
+    assert "What a per cent of stride buys" in (run.folder / "report.html").read_text()
     names = sorted(path.name for path in run.checkpoints.iterdir())
     assert names == ["best.ckpt", "epoch-00001.ckpt", "epoch-00002.ckpt"]
     examples = json.loads((run.folder / "examples.json").read_text())["images"]

@@ -42,6 +42,9 @@ def test_losses_are_those_of_one_process_and_strides_agree(tmp_path):
     assert first["strides"] == second["strides"]
     assert first["strides"] == pytest.approx(alone["strides"], abs=1e-4)
     assert max(abs(s - 2) for s in first["strides"]) > 0.003
+    for name in ("loss_gradient", "loss_gradient_error"):
+        assert first[name] == second[name] == pytest.approx(alone[name], rel=0.01), name
+        assert min(map(abs, first[name])) > 1e-4
 
 
 def test_sizes_may_differ_between_processes(tmp_path):

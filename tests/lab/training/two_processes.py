@@ -2,7 +2,8 @@
 
     python two_processes.py PROCESSES FILE [ragged]
 
-Writes the losses of all steps, over all processes, and the strides at the end of each process.
+Writes the losses of all steps, over all processes, and the strides at the end of each process, with
+the mean gradient of the loss in each.
 """
 
 import json
@@ -17,6 +18,7 @@ from diffstride import DiffStride2d
 from diffstride.lab.data.batches import ImageBatches
 from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.runs.config import Config, DataConfig, OptimConfig, TrainerConfig
+from diffstride.lab.training.callbacks import StrideMonitor
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.runner import is_first_process
 
@@ -79,6 +81,7 @@ def main():
         accelerator="cpu",
         devices=int(processes),
         strategy="ddp",
+        callbacks=[monitor := StrideMonitor()],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -88,6 +91,8 @@ def main():
     batches.place = lambda: (trainer.global_rank, trainer.world_size)
     trainer.fit(module, batches)
     result = {"losses": module.losses, "strides": list(model[2].strides)}
+    for name in ("loss_gradient", "loss_gradient_error"):
+        result[name] = [row[name] for row in monitor.rows[-2:]]
     Path(f"{file}.{0 if is_first_process() else 1}").write_text(json.dumps(result))
 
 

@@ -17,6 +17,8 @@ from diffstride.lab.runs.run_folder import read_facts
 CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
 """Units of the frequencies along the axes of spectrograms."""
 MOST_EXAMPLES = 3
+TRADE_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error")
+"""The columns of strides.csv on what a stride saves and does to the loss; older runs have none."""
 SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
@@ -35,13 +37,19 @@ T = TypeVar("T")
 class StrideHistory(NamedTuple):
     """The stride of a layer along one axis after each epoch: the points are epochs and strides.
 
-    The sizes are those of the layer's input and output in the end; 0 where the file has none.
+    The sizes are those of the layer's input and output in the end; 0 where the file has none. So
+    are what one per cent more of the stride saves, in per cent of the cost, and how the loss
+    changes with its logarithm, the mean over the last epoch and the standard error; None where the
+    file has none. Axes that share a stride have both together, at the first.
     """
 
     layer: str
     axis: int
     points: list[tuple[int, float]]
     sizes: tuple[int, int]
+    cost_saved: float | None = None
+    loss_gradient: float | None = None
+    loss_gradient_error: float | None = None
 
     @property
     def last(self) -> float:
@@ -172,6 +180,10 @@ def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
     ]
 
 
+def _finite(cell: str | None) -> float | None:
+    return float(cell) if cell and math.isfinite(float(cell)) else None
+
+
 def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
     """The strides in a file; a DamagedFile if a layer has other axes than the data."""
     columns = ["epoch", "layer", "axis", "stride"]
@@ -195,6 +207,7 @@ def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
             axis,
             [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
+            *(_finite(rows[-1].get(name)) for name in TRADE_COLUMNS),
         )
         for (layer, axis), rows in histories.items()
     ]

@@ -34,6 +34,10 @@ STRIDE_COLUMNS: dict[str, Column] = {
     "stride": (float, "a number above 0", lambda stride: stride > 0),
     "input_size": _whole_numbers(1, LARGEST_SIZE),
     "output_size": _whole_numbers(1, LARGEST_SIZE),
+    # Those of older runs have none of these; and cells are empty where there is nothing to say.
+    "cost_saved": NUMBERS,
+    "loss_gradient": NUMBERS,
+    "loss_gradient_error": (float, "a number of at least 0", lambda error: error >= 0),
 }
 """The columns of strides.csv. Other tables share some; all their others hold numbers."""
 

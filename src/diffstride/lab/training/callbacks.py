@@ -4,31 +4,45 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 from torch import nn
+from torch.optim import Optimizer
 
-from diffstride.analysis.cost import cost
+from diffstride.analysis.cost_model import CostModel
+from diffstride.analysis.stride_table import savings
 from diffstride.analysis.training import stride_penalty
 from diffstride.files import write
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.training.loss_gradients import LossGradients
 from diffstride.layers.resizer import learned_strides
+
+LOGGED = {"stride": "strides", "cost_saved": "cost_saved", "loss_gradient": "loss_gradient"}
+"""The columns of strides.csv that loggers get, and what they call them."""
 
 
 class StrideMonitor(Callback):
-    """Logs every stride of a module, and what it makes of the size, at the end of each epoch.
+    """Logs every stride of a module, what it makes of the size, what it costs and what it buys.
 
-    For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``.
-    Loggers get ``strides/<layer>/<axis>``, ``stride_penalty`` and, if the size of one example is
-    given, the ``mmacs`` of the network.
+    For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``. At the
+    end of each epoch loggers get ``strides/<layer>/<axis>`` and its ``loss_gradient``,
+    ``stride_penalty`` and, if the size of one example is given, what one per cent more of each
+    stride saves, ``cost_saved``, and the ``mmacs`` of the network.
+
+    The gradient of the loss is S·∂loss/∂S, its mean over the steps of the epoch: one per cent more
+    of a stride changes the loss by a hundredth of it. It is that of the whole loss, with all
+    penalties, as it is before gradients are clipped; over all batches of a step and all processes.
 
     Args:
         input_size: of one example, (channels, *spatial); for sizes and costs.
-        path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out.
+        path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out,
+            cost saved, gradient of the loss and its standard error. Axes that share a stride have
+            the last three together, in the line of the first axis.
     """
 
     def __init__(
@@ -37,6 +51,7 @@ class StrideMonitor(Callback):
         self.input_size, self.path = input_size, path
         self.rows: list[dict[str, Any]] = []
         self.totals: dict[str, float] = {}  # what was logged last, without strides
+        self.gradients = LossGradients()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.rows:
@@ -44,24 +59,39 @@ class StrideMonitor(Callback):
         else:  # the strides before the first step
             self._log(trainer, pl_module, epoch=0)
 
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        self.gradients.add(_network(pl_module), optimizer)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._log(trainer, pl_module, epoch=trainer.current_epoch + 1)
+        self.gradients = LossGradients()
 
     def _log(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
-        network = getattr(module, "model", module)
-        self.totals, sizes = {"stride_penalty": stride_penalty(network).item()}, {}
+        network = _network(module)
+        self.totals, sizes, saved = {"stride_penalty": stride_penalty(network).item()}, {}, {}
         if self.input_size is not None:
-            network_cost = cost(network, self.input_size)
-            self.totals["mmacs"] = network_cost.macs / 1e6
-            for use in reversed(network_cost.layers):  # of a layer used twice, the first time
+            costs = CostModel(network, self.input_size)
+            now, saved = costs.at(), savings(costs)
+            self.totals["mmacs"] = now.macs / 1e6
+            for use in reversed(now.layers):  # of a layer used twice, the first time
                 sizes[use.name] = (use.input_size, use.output_size)
-        metrics = dict(self.totals)
+        metrics, gradients = dict(self.totals), self.gradients.means()
         for name, layer in learned_strides(network).items():
             for axis, stride in enumerate(layer.strides):
-                metrics[f"strides/{name}/{axis}"] = stride
-                in_and_out = [size[axis] for size in sizes[name]] if name in sizes else ["", ""]
-                cells = (epoch, trainer.global_step, name, axis, stride, *in_and_out)
-                self.rows.append(dict(zip(STRIDE_COLUMNS, cells, strict=True)))
+                row = {"epoch": epoch, "step": trainer.global_step, "layer": name, "axis": axis}
+                found: dict[str, Any] = {"stride": stride}
+                if name in sizes:
+                    found["input_size"], found["output_size"] = (n[axis] for n in sizes[name])
+                for percent in saved.get(name, ())[axis : axis + 1]:
+                    found["cost_saved"] = percent
+                for mean, error in gradients.get(name, ())[axis : axis + 1]:
+                    found |= {"loss_gradient": mean, "loss_gradient_error": error}
+                self.rows.append(_row(row | found))
+                for column, prefix in LOGGED.items():
+                    if column in found:
+                        metrics[f"{prefix}/{name}/{axis}"] = found[column]
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
         self._write(trainer)
@@ -71,10 +101,22 @@ class StrideMonitor(Callback):
             write_rows(Path(self.path), self.rows)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}
+        # The sums are empty at the end of an epoch, and not in a checkpoint from within one.
+        return {"rows": self.rows, "gradients": self.gradients.sums}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = list(state_dict["rows"])
+        self.rows = list(map(_row, state_dict["rows"]))  # older ones had fewer columns
+        self.gradients.sums = dict(state_dict.get("gradients", {}))
+
+
+def _network(module: LightningModule) -> nn.Module:
+    network: nn.Module = getattr(module, "model", module)
+    return network
+
+
+def _row(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of strides.csv, with empty cells for what was not found."""
+    return dict.fromkeys(STRIDE_COLUMNS, "") | {k: v for k, v in found.items() if v is not None}
 
 
 class SmoothnessSchedule(Callback):
