@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from diffstride.analysis.uses import Amount, AnyAmount, Use
 from diffstride.text import times
@@ -28,11 +29,11 @@ _VIEWS = {
     *("view_as", "narrow", "select"),
 }
 """Operations that move no number, only say how memory is to be read."""
-_TIED = 1e-3
+_TIED = 1e-5
 """How strongly rates are held to what they would be without measurements that say otherwise."""
-_SWEEPS = 2000
+_SMALLEST = 0.2
+"""Of the guess that each of the three has an equal part: at least so much is begun with."""
 _FOLDS = 4
-_GENERAL = "general"
 
 
 def kind_of(use: Use) -> str:
@@ -80,7 +81,9 @@ def fit_rates(works: Sequence[Work], measured: Sequence[float]) -> dict[str, Rat
     means = [sum(row[i] for row in general) / len(works) for i in range(3)]
     parts = sum(1 for mean in means if mean) or 1
     guess = [sum(measured) / len(works) / parts / mean if mean else 0.0 for mean in means]
-    shared = _scaled(general, measured, guess)
+    # A part that nothing is needed of in all may still be what one kind needs.
+    both = zip(_scaled(general, measured, guess), guess, strict=True)
+    shared = [max(rate, _SMALLEST * first) for rate, first in both]
     kinds = sorted({kind for work in works for kind in work})
     columns = [[x for kind in kinds for x in work.get(kind, (0, 0, 0))] for work in works]
     rates = _scaled(columns, measured, shared * len(kinds))
@@ -108,27 +111,40 @@ def _scaled(
 ) -> list[float]:
     """Return guesses, each multiplied by a factor of at least 0, so that rows add up as measured.
 
-    Minimises Σ(row·rate/measured − 1)² + ε·Σ(factor − 1)², one factor after the other.
+    Minimises Σ(row·rate/measured − 1)² + ε·Σ(factor − 1)².
     """
-    parts = [
-        [x * g / t for x, g in zip(row, guess, strict=True)]
-        for row, t in zip(rows, measured, strict=True)
-    ]
-    columns = list(zip(*parts, strict=True))
-    used = [j for j, column in enumerate(columns) if any(column)]
-    gram = [[math.fsum(map(mul, columns[i], columns[j])) for j in used] for i in used]
-    aims = [math.fsum(columns[j]) + _TIED for j in used]
-    for i, row in enumerate(gram):
-        row[i] += _TIED
-    factors = [1.0] * len(used)
-    for _ in range(_SWEEPS):
-        moved = 0.0
-        for i, row in enumerate(gram):
-            new = max(0.0, factors[i] + (aims[i] - sum(map(mul, row, factors))) / row[i])
-            moved, factors[i] = max(moved, abs(new - factors[i])), new
-        if moved < 1e-7:
+    options: Any = {"dtype": torch.float64, "device": "cpu"}
+    rates = torch.tensor(list(guess), **options)
+    parts = torch.tensor(rows, **options) * rates / torch.tensor(measured, **options)[:, None]
+    gram = parts.T @ parts + _TIED * torch.eye(len(rates), **options)
+    factors = _at_least_zero(gram, parts.sum(0) + _TIED)
+    is_used = (parts != 0).any(0)  # nothing is known of what does not occur
+    return (factors * rates * is_used).tolist()
+
+
+def _at_least_zero(gram: Tensor, aims: Tensor) -> Tensor:
+    """Return x of at least 0 that minimises x·gram·x/2 − aims·x, as Lawson and Hanson do.
+
+    Numbers that are not 0 are found by solving for these alone; one that would help is added, those
+    that would fall below 0 are taken out again.
+    """
+    x = torch.zeros_like(aims)
+    free = torch.zeros_like(aims, dtype=torch.bool)
+    for _ in range(3 * len(aims)):
+        slopes = (aims - gram @ x).masked_fill(free, -math.inf)
+        best = int(slopes.argmax())
+        if slopes[best] <= 1e-10 * aims.abs().max():
             break
-    rates = [0.0] * len(guess)
-    for j, factor in zip(used, factors, strict=True):
-        rates[j] = guess[j] * factor
-    return rates
+        free[best] = True
+        while True:
+            new = torch.zeros_like(x)
+            new[free] = torch.linalg.solve(gram[free][:, free], aims[free])
+            falls = free & (new <= 0)
+            if not falls.any():
+                break
+            # As far towards the solution as all stay above 0.
+            step = (x[falls] / (x[falls] - new[falls])).min()
+            x = x + step * (new - x)
+            free &= x > 1e-12
+        x = new
+    return x

@@ -20,6 +20,7 @@ MOST_EXAMPLES = 3
 SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
+    "ms_budget": float | None,
     "model.smoothness": float,
     "model.smoothness_end": float | None,
     "model.width": float,
@@ -66,6 +67,8 @@ class RunRecord:
         # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
         limits = f", {budget:.4g} MMACs at most" if budget else ""
+        if ms := self.config.get("ms_budget"):
+            limits = f", {ms:.4g} ms at most"
         self.method = self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
         begun = ", ".join(f"{stride:g}" for stride in model.get("strides") or ())
         self.beginning = f"({begun})" if begun else "as the network has them"

@@ -162,8 +162,8 @@ def _regularisation(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
 
 
 KINDS: dict[str, tuple[Callable[[dict[str, Any], Config], Iterable[Cell]], tuple[str, ...]]] = {
-    "strides": (_strides, ("model.strides", "macs_budget")),
-    "audio": (_sound, ("macs_budget",)),
+    "strides": (_strides, ("model.strides", "macs_budget", "ms_budget")),
+    "audio": (_sound, ("macs_budget", "ms_budget")),
     "shared_stride": (_sound, ("model.shared_stride",)),
     "regularisation": (_regularisation, ("model.strides", "stride_penalty", "macs_budget")),
     "cost": (lambda entry, config: (), ("macs_budget",)),  # measured, not trained
