@@ -91,7 +91,7 @@ def fit_rates(works: Sequence[Work], measured: Sequence[float]) -> dict[str, Rat
 
 
 def predicted(rates: Mapping[str, Rates], work: Work) -> float:
-    """Return the milliseconds that work takes; a kind without rates takes what others do."""
+    """Return the milliseconds that work takes; a kind without rates counts nothing."""
     return sum(sum(map(mul, rates[kind], amount)) for kind, amount in work.items() if kind in rates)
 
 

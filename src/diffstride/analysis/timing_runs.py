@@ -21,8 +21,10 @@ Progress = Callable[[float], None]
 
 ROUNDS = 3
 """How often each setting is timed at least."""
-_REPEATED = 2
-"""How often in a row, after once without looking at the clock."""
+_REPEATED = 3
+"""How often in a row: the first time after strides have changed takes longer."""
+_LONG = 0.2
+"""Seconds of a step after which it is not repeated at once: it hardly takes longer then."""
 _SPREAD = 0.4
 """By how much of its range a stride differs from the others of its setting."""
 _SILENT = 3.0
@@ -98,11 +100,13 @@ def least_times(
     while rounds < ROUNDS or clock() - start < seconds:
         for i, setting in enumerate(settings):
             set_strides(layers, setting)
-            step()
             for _ in range(_REPEATED):
                 before = clock()
                 step()
-                found[i] = min(found[i], 1e3 * (clock() - before))
+                took = clock() - before
+                found[i] = min(found[i], 1e3 * took)
+                if took > _LONG:
+                    break
             visits += 1
             passed = (clock() - start) / seconds if seconds else 1.0
             progress(min(1.0, passed, visits / (ROUNDS * len(settings))))

@@ -165,8 +165,11 @@ KINDS: dict[str, tuple[Callable[[dict[str, Any], Config], Iterable[Cell]], tuple
     "strides": (_strides, ("model.strides", "macs_budget", "ms_budget")),
     "audio": (_sound, ("macs_budget", "ms_budget")),
     "shared_stride": (_sound, ("model.shared_stride",)),
-    "regularisation": (_regularisation, ("model.strides", "stride_penalty", "macs_budget")),
-    "cost": (lambda entry, config: (), ("macs_budget",)),  # measured, not trained
+    "regularisation": (
+        _regularisation,
+        ("model.strides", "stride_penalty", "macs_budget", "ms_budget"),
+    ),
+    "cost": (lambda entry, config: (), ("macs_budget", "ms_budget")),  # measured, not trained
 }
 """By the kind of a table, what makes its cells, and the options it varies besides the method."""
 
