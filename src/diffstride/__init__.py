@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from diffstride.analysis.cost import soft_macs as soft_macs
     from diffstride.analysis.cost_model import CostModel as CostModel
     from diffstride.analysis.stride_table import stride_table as stride_table
+    from diffstride.analysis.timings import Timings as Timings
     from diffstride.analysis.training import parameter_groups as parameter_groups
     from diffstride.analysis.training import stride_penalty as stride_penalty
     from diffstride.layers import DiffStride1d as DiffStride1d
@@ -37,6 +38,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
     "Budget": ("diffstride.analysis.budget", "Budget"),
     "CostModel": ("diffstride.analysis.cost_model", "CostModel"),
+    "Timings": ("diffstride.analysis.timings", "Timings"),
     "convert": ("diffstride.surgery.convert", "convert"),
     "cost": ("diffstride.analysis.cost", "cost"),
     "export_onnx": ("diffstride.surgery.export", "export_onnx"),

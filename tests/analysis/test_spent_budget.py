@@ -203,7 +203,7 @@ def test_what_can_not_be_met_is_said_at_once():
     with pytest.raises(ValueError, match=rf"can't be met: .* costs {least / 1e6:.4g} M"):
         Budget(model, SIZE, macs=0.9 * least)
     Budget(model, SIZE, macs=1.1 * most, spend=False).hold()
-    with pytest.raises(ValueError, match="given as one of macs, activations, or a unit"):
+    with pytest.raises(ValueError, match="given as one of macs, activations, ms, or a unit"):
         Budget(model, SIZE, macs=1.0, activations=1.0)
     with pytest.raises(ValueError, match="given as one of macs"):
         Budget(model, SIZE, unit="bytes")

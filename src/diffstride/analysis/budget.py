@@ -9,6 +9,7 @@ from torch import nn
 
 from diffstride.analysis.budget_search import LARGEST, Search, Variables
 from diffstride.analysis.cost_model import CostModel
+from diffstride.analysis.timings import Timings
 from diffstride.analysis.uses import Unit
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import learned_strides
@@ -29,6 +30,8 @@ class Budget:
         input_size: of one example, (channels, *spatial).
         macs: multiply-accumulates that one example may cost, as :func:`diffstride.cost` counts.
         activations: the same, in numbers that layers put out.
+        ms: milliseconds that a batch may take, as ``timings`` of the network say, which is then
+            needed: see :class:`diffstride.Timings`.
         spend: True keeps the cost at the budget from both sides, so that training decides only
             where it is spent. False means at most: strides grow where they must, and nothing
             becomes smaller.
@@ -56,12 +59,14 @@ class Budget:
         *,
         macs: float | None = None,
         activations: float | None = None,
+        ms: float | None = None,
+        timings: Timings | None = None,
         unit: str | Unit | None = None,
         limit: float | None = None,
         spend: bool = True,
         fixed: Iterable[str | nn.Module] = (),
     ) -> None:
-        self.unit, self.limit = _limit(macs, activations, unit, limit)
+        self.unit, self.limit = _limit(macs, activations, ms, timings, unit, limit)
         self.spend = spend
         self.model = CostModel(model, input_size)
         fixed = set(fixed)
@@ -115,11 +120,11 @@ class Budget:
         self._check_least()
         most = self.most
         if self.spend and most < self.limit:
+            limit, highest, lowest = map(self._text, (self.limit, most, self.least))
             raise ValueError(
-                f"a budget of {_millions(self.limit)} {_unit_name(self.unit)} can't be spent: with "
-                f"strides as small as they may be, the network costs {_millions(most)}; the least "
-                f"is {_millions(self.least)}. Pass spend=False for a budget that is an upper bound "
-                f"alone"
+                f"a budget of {limit} {_unit_name(self.unit)} can't be spent: with strides as "
+                f"small as they may be, the network costs {highest}; the least is {lowest}. Pass "
+                f"spend=False for a budget that is an upper bound alone"
             )
 
     def _check_least(self) -> None:
@@ -134,26 +139,42 @@ class Budget:
                 "that is not used"
             )
         raise ValueError(
-            f"a budget of {_millions(self.limit)} {_unit_name(self.unit)} can't be met: whatever "
-            f"its strides, the network costs {_millions(least)}; {advice}"
+            f"a budget of {self._text(self.limit)} {_unit_name(self.unit)} can't be met: whatever "
+            f"its strides, the network costs {self._text(least)}; {advice}"
         )
+
+    def _text(self, count: float) -> str:
+        return f"{count:.4g}" if isinstance(self.unit, Timings) else f"{count / 1e6:.4g} M"
 
 
 def _limit(
-    macs: float | None, activations: float | None, unit: str | Unit | None, limit: float | None
+    macs: float | None,
+    activations: float | None,
+    ms: float | None,
+    timings: Timings | None,
+    unit: str | Unit | None,
+    limit: float | None,
 ) -> tuple[str | Unit, float]:
     """Return the one unit that was given, and how much of it."""
+    if (ms is None) != (timings is None):
+        raise ValueError(
+            f"ms and timings must be given together, got {ms=} and timings "
+            f"{'None' if timings is None else 'that were measured'}: what takes how long is "
+            f"measured by Timings.measure(model, input_size)"
+        )
     given: list[tuple[str | Unit, float]] = []
     if macs is not None:
         given.append(("macs", macs))
     if activations is not None:
         given.append(("activations", activations))
+    if ms is not None and timings is not None:
+        given.append((timings, ms))
     if unit is not None and limit is not None:
         given.append((unit, limit))
     if len(given) != 1 or (unit is None) != (limit is None):
         raise ValueError(
-            f"a budget must be given as one of macs, activations, or a unit with its limit; got "
-            f"{macs=}, {activations=}, {unit=}, {limit=}"
+            f"a budget must be given as one of macs, activations, ms, or a unit with its limit; "
+            f"got {macs=}, {activations=}, {ms=}, {unit=}, {limit=}"
         )
     return given[0]
 
@@ -168,12 +189,10 @@ def _check_fixed(fixed: set[Any], layers: dict[str, DiffStrideNd]) -> None:
 
 
 def _unit_name(unit: str | Unit) -> str:
+    if isinstance(unit, Timings):
+        return "ms"
     names = {"macs": "MACs"}
     return names.get(unit, unit) if isinstance(unit, str) else getattr(unit, "__name__", str(unit))
-
-
-def _millions(count: float) -> str:
-    return f"{count / 1e6:.4g} M"
 
 
 def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None:

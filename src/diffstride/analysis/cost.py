@@ -1,6 +1,7 @@
 """What a network costs at its present strides, and in which direction that changes with them."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -8,8 +9,11 @@ from torch import Tensor, nn
 from diffstride.analysis.cost_model import CostModel
 from diffstride.analysis.cost_record import Cost
 
+if TYPE_CHECKING:
+    from diffstride.analysis.timings import Timings
 
-def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
+
+def cost(model: nn.Module, input_size: Sequence[int], timings: "Timings | None" = None) -> Cost:
     """Return multiply-accumulates, activations and parameters of a network at its present strides.
 
     Counted for one example in eval mode, at the sizes that really come out: convolutions, linear
@@ -23,6 +27,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
             possible, and left as it was: the same tensors, modes and hooks. Of a network that is
             wrapped for training in parallel, or compiled, the one inside is counted.
         input_size: of one example, (channels, *spatial).
+        timings: of this network, for milliseconds as well; see :class:`diffstride.Timings`.
 
     >>> from diffstride import DiffStride2d
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), DiffStride2d(2.0), nn.Conv2d(8, 8, 1))
@@ -31,7 +36,7 @@ def cost(model: nn.Module, input_size: Sequence[int]) -> Cost:
     >>> [layer.macs for layer in cost(model, (3, 32, 32)).layers]
     [221184, 344064, 36864]
     """
-    return CostModel(model, input_size).at()
+    return CostModel(model, input_size).at(timings=timings)
 
 
 def soft_macs(model: nn.Module | CostModel, input_size: Sequence[int] | None = None) -> Tensor:

@@ -124,10 +124,12 @@ class CostModel:
         self,
         strides: Mapping[str, float | Sequence[float]] | None = None,
         input_size: Sequence[int] | None = None,
+        timings: Unit | None = None,
     ) -> Cost:
         """Return what the network would cost with other strides, by name, or another input size.
 
-        Strides that are not given are those that the network has now.
+        Strides that are not given are those that the network has now. With timings, each use and
+        the whole have their milliseconds.
         """
         evaluation, numbers = self._find(self.given(strides, input_size))
         uses = []
@@ -142,6 +144,7 @@ class CostModel:
                 macs=use.macs.of(numbers),
                 activations=use.activations.of(numbers),
                 bytes=sum(amount.of(numbers) for amount in use.saved),
+                ms=None if timings is None else sum(x.of(numbers) for x in timings(use)),
             )
             uses.append(layer)
         return Cost(
@@ -150,6 +153,7 @@ class CostModel:
             parameters=sum(parameter.numel() for parameter in self._whole.parameters()),
             layers=tuple(uses),
             bytes=evaluation.total("bytes").of(numbers),
+            ms=None if timings is None else evaluation.total(timings).of(numbers),
         )
 
     def value(
@@ -216,7 +220,12 @@ class CostModel:
 
     def uses(self) -> list[Use]:
         """Return everything that the network does to maps, in order: layers and operations."""
-        return self._find(self.given())[0].trace.uses
+        return self.uses_at(self.given())[0]
+
+    def uses_at(self, given: Sequence[float]) -> tuple[list[Use], list[Any]]:
+        """Return the same for an input size and strides, and what amounts are functions of."""
+        evaluation, numbers = self._find(given)
+        return evaluation.trace.uses, numbers
 
     def _find(self, given: Sequence[float]) -> tuple[_Evaluation, list[Any]]:
         """Return a trace that holds for a size and strides, and all sizes; make it if need be."""

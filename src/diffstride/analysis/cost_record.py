@@ -17,6 +17,8 @@ class LayerCost:
     activations: int
     bytes: int = 0
     """What it keeps for the backward pass and nothing before it did."""
+    ms: float | None = None
+    """What it takes, if timings were given; of a whole batch, as they were measured."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Cost:
     layers: tuple[LayerCost, ...]
     bytes: int = 0
     """What is kept for the backward pass, activation functions and poolings included."""
+    ms: float | None = None
+    """Milliseconds that a batch takes, if timings were given; all operations included."""
 
     def __str__(self) -> str:
         return (
             f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
             f"{_short(self.parameters)} parameters"
+            + (f", {self.ms:.3g} ms" if self.ms is not None else "")
         )
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from diffstride.analysis.cost_model import CostModel
 from diffstride.analysis.cost_record import Cost
+from diffstride.analysis.timings import Timings
 from diffstride.core import arguments
 from diffstride.layers.resizer import Resizer
 from diffstride.text import aligned, times
@@ -75,6 +76,7 @@ def stride_table(
     input_size: Sequence[int],
     *,
     sampling_rate: float | Sequence[float] | None = None,
+    timings: Timings | None = None,
 ) -> StrideTable:
     """Return what the strides of a network do to an input of this size.
 
@@ -89,6 +91,7 @@ def stride_table(
         input_size: of one example, (channels, *spatial).
         sampling_rate: of the input, one number or one per axis; the cut-offs are in its unit. Of a
             spectrogram with 100 frames a second, (100, 1) gives Hz and cycles per channel.
+        timings: of this network; the cost then says its milliseconds too.
 
     Raises:
         ValueError: if the model has no such layer.
@@ -101,7 +104,7 @@ def stride_table(
     global stride 4.00, a factor of 4.0; 96 k MACs, 1.98 k activations, 665 parameters
     """
     costs = CostModel(model, input_size)
-    total, unread = costs.at(), savings(costs)
+    total, unread = costs.at(timings=timings), savings(costs)
     places: dict[nn.Module, int] = {}
     for i, use in enumerate(total.layers):
         if isinstance(use.layer, Resizer) and not use.layer.follows:

@@ -25,6 +25,10 @@ class Amount:
     def of(self, numbers: Sequence[Any]) -> Any:
         return self.factor * math.prod(resolved(self.sizes, numbers))
 
+    def times(self, factor: float) -> "Amount":
+        """Return so many times as much."""
+        return Amount(factor * self.factor, self.sizes)
+
 
 class FunctionAmount:
     """A number of something: any function of some sizes, each a tuple with one number an axis.
@@ -36,6 +40,7 @@ class FunctionAmount:
     def __init__(self, function: Callable[..., Any], sizes: tuple[Sizes, ...]) -> None:
         self.function, self.sizes = function, sizes
         self._part: int | None = None
+        self._factor: float = 1
         self._places = list({n.place: 0 for size in sizes for n in size if type(n) is Length})
         self._known: dict[Any, Any] = {}
         self._known_slopes: dict[Any, list[dict[int, float]]] = {}
@@ -47,6 +52,12 @@ class FunctionAmount:
             amount._part = part
         return made
 
+    def times(self, factor: float) -> "FunctionAmount":
+        """Return so many times as much; it is computed and remembered once for both."""
+        made = copy.copy(self)
+        made._factor = factor * self._factor
+        return made
+
     def of(self, numbers: Sequence[Any]) -> Any:
         key = tuple([numbers[place] for place in self._places])
         found = self._known.get(key)
@@ -55,7 +66,7 @@ class FunctionAmount:
                 self._known.clear()
             found = self.function(*(tuple(resolved(size, numbers)) for size in self.sizes))
             self._known[key] = found
-        return found if self._part is None else found[self._part]
+        return self._factor * (found if self._part is None else found[self._part])
 
     def forget(self) -> None:
         """Compute everything again from now on."""
@@ -76,7 +87,10 @@ class FunctionAmount:
             made = self.function(*sizes)
             each = [made] if self._part is None else made
             found = self._known_slopes[key] = [soft(number).slopes for number in each]
-        return found[self._part or 0]
+        slopes = found[self._part or 0]
+        if self._factor == 1:
+            return slopes
+        return {place: self._factor * slope for place, slope in slopes.items()}
 
 
 AnyAmount = Amount | FunctionAmount

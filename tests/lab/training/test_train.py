@@ -12,6 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from diffstride import CostModel, Timings
+from diffstride.analysis.timing_fit import kind_of
+from diffstride.analysis.timing_runs import machine_name
 from diffstride.files import seal
 from diffstride.lab.cli import main
 from diffstride.lab.data import images
@@ -253,6 +256,36 @@ def test_a_budget_is_kept_from_the_first_step_to_the_last(capsys):
     assert not Path("runs/none").exists()
 
 
+def test_a_budget_in_milliseconds_is_kept_by_the_table_of_the_run(capsys, monkeypatch):
+    """The table is made up, so that no time of this machine matters."""
+    measured = []
+
+    def measure(model, size, *, batch, training):
+        measured.append((tuple(size), batch, training))
+        kinds = {kind_of(use) for use in CostModel(model, size).uses()}
+        rates = dict.fromkeys(kinds, (1e-6, 0.0, 0.0))  # as many ms as there are M MACs
+        threads, versions = torch.get_num_threads(), (torch.__version__, "0")
+        machine = machine_name(torch.device("cpu"))
+        return Timings(rates, batch, training, machine, threads, *versions, 0.0, 0.0)
+
+    monkeypatch.setattr(Timings, "measure", measure)
+    options = [*TINY, "--optim.stride_lr", "0.2", "--model.convention", "symmetric"]
+    options += ["--model.smoothness", "1", "--ms_budget", "2"]
+    assert main(["train", "digits", *options, "--name", "held", "--ms_of", "training"]) == 0
+    run = Run.open("runs/held")
+    assert max(float(row["mmacs"]) for row in rows(run.folder / "metrics.csv")) <= 2
+    assert Timings.load(run.timings_file).training
+    assert len(measured) == 1 and measured[0][2] is True
+    assert main(["resume", "runs/held"]) == 0
+    assert len(measured) == 1
+    assert main(["train", "digits", *options, "--name", "none", "--ms_budget", "0.1"]) == 1
+    assert "a budget of 0.1 ms can't be met" in capsys.readouterr().err
+    assert not Path("runs/none").exists()
+    given = ["--timings", str(run.timings_file), "--name", "given"]
+    assert main(["train", "digits", *options, *given]) == 0
+    assert len(measured) == 2  # by the one that failed
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -272,6 +305,17 @@ def test_a_budget_is_kept_from_the_first_step_to_the_last(capsys):
             "--optim.lr must be a finite number",
         ),
         (["train", "digits", "--macs_budget", "0"], 1, "--macs_budget must be above 0"),
+        (["train", "digits", "--ms_budget", "0"], 1, "--ms_budget must be above 0"),
+        (
+            ["train", "digits", "--ms_budget", "9", "--macs_budget", "9"],
+            1,
+            "--macs_budget and --ms_budget were both given: a run has one budget",
+        ),
+        (
+            ["train", "digits", "--ms_budget", "9", "--timings", "none.json"],
+            1,
+            "--timings: none.json does not exist",
+        ),
         (["resume", "nowhere"], 1, "nowhere has no run: it must have a config.yaml"),
         (["evaluate", "nowhere"], 1, "nowhere has no run"),
         (["strides", "nowhere"], 1, "nowhere has no run"),

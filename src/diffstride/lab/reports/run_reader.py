@@ -23,6 +23,7 @@ SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
     "spend": bool,
+    "ms_budget": float | None,
     "model.smoothness": float,
     "model.smoothness_end": float | None,
     "model.width": float,
@@ -76,6 +77,8 @@ class RunRecord:
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
         held = "spent" if self.config.get("spend") else "at most"
         limits = f", {budget:.4g} MMACs {held}" if budget else ""
+        if ms := self.config.get("ms_budget"):
+            limits = f", {ms:.4g} ms {held}"
         self.method = self.downsampling + limits + (f", λ = {weight:g}" if weight else "")
         begun = ", ".join(f"{stride:g}" for stride in model.get("strides") or ())
         self.beginning = f"({begun})" if begun else "as the network has them"

@@ -169,6 +169,12 @@ class Config:
     macs_budget: float | None = None
     """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
     it does not cost more."""
+    ms_budget: float | None = None
+    """Milliseconds that a batch of data.batch_size may take: strides are held to them."""
+    ms_of: Literal["forward", "training"] = "forward"
+    """What takes them: a forward pass, or a step of training."""
+    timings: str | None = None
+    """For ms_budget, a file of Timings.save, also of another machine; else this one is measured."""
     spend: bool = False
     """Keep the cost at its budget from both sides: strides learn only where it is spent."""
     seed: int = limited(0, least=0, most=2**32 - 1)
@@ -177,6 +183,16 @@ class Config:
     """The folder of the run in out; recipe, downsampling and seed unless given."""
     out: str = "runs"
     """The folder in which the folder of the run is."""
+
+    def _check_ms_budget(self) -> None:
+        if self.ms_budget is None:
+            return
+        if self.ms_budget <= 0:
+            raise ValueError(f"--ms_budget must be above 0, got {self.ms_budget}")
+        if self.macs_budget is not None:
+            raise ValueError("--macs_budget and --ms_budget were both given: a run has one budget")
+        if self.timings is None and self.trainer.devices * self.trainer.num_nodes > 1:
+            raise ValueError("--ms_budget with several processes needs --timings FILE")
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
@@ -191,8 +207,10 @@ class Config:
             check_name(self.name)
         if self.macs_budget is not None and self.macs_budget <= 0:
             raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
-        if self.spend and self.macs_budget is None:
-            raise ValueError("--spend needs a budget that is spent: give --macs_budget too")
+        self._check_ms_budget()
+        if self.spend and self.macs_budget is None and self.ms_budget is None:
+            needed = "give --macs_budget or --ms_budget too"
+            raise ValueError(f"--spend needs a budget that is spent: {needed}")
         data, milestones, tasks = self.data, self.optim.milestones, len(self.data.task)
         if not all(0 <= milestone <= 1 for milestone in milestones):
             given = f"parts of the run from 0 to 1, got {' '.join(map(str, milestones))}"

@@ -29,6 +29,7 @@ class Run:
         self.metrics_file = folder / "metrics.csv"
         self.strides_file = folder / "strides.csv"
         self.times_file = folder / "times.csv"
+        self.timings_file = folder / "timings.json"
         self.checkpoints = folder / "checkpoints"
         self.best_file = self.checkpoints / "best.ckpt"
 

@@ -161,15 +161,13 @@ def _regularisation(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
         yield Cell(f"strided-{dashed(strides)}", label(strides), "strided", fixed, penalty=cost)
 
 
+BUDGET = ("macs_budget", "ms_budget", "spend")
 KINDS: dict[str, tuple[Callable[[dict[str, Any], Config], Iterable[Cell]], tuple[str, ...]]] = {
-    "strides": (_strides, ("model.strides", "macs_budget", "spend")),
-    "audio": (_sound, ("macs_budget", "spend")),
+    "strides": (_strides, ("model.strides", *BUDGET)),
+    "audio": (_sound, BUDGET),
     "shared_stride": (_sound, ("model.shared_stride",)),
-    "regularisation": (
-        _regularisation,
-        ("model.strides", "stride_penalty", "macs_budget", "spend"),
-    ),
-    "cost": (lambda entry, config: (), ("macs_budget", "spend")),  # measured, not trained
+    "regularisation": (_regularisation, ("model.strides", "stride_penalty", *BUDGET)),
+    "cost": (lambda entry, config: (), BUDGET),  # measured, not trained
 }
 """By the kind of a table, what makes its cells, and the options it varies besides the method."""
 

@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
 from diffstride.analysis.budget import Budget
+from diffstride.analysis.timings import Timings
 from diffstride.analysis.training import parameter_groups, stride_penalty
 from diffstride.lab.runs.config import Config
 
@@ -29,6 +30,8 @@ class Classifier(LightningModule):
         # By split and task: the sums of loss, right answers and top-5 answers; examples.
         self.sums: dict[tuple[str, str], Tensor] = {}
         self._budget: Budget | None = None
+        self.timings: Timings | None = None
+        """For a budget in milliseconds."""
 
     def on_train_epoch_start(self) -> None:
         # What is random besides batches, dropout for one, follows from seed and epoch as well: a
@@ -59,12 +62,15 @@ class Classifier(LightningModule):
 
     def keep_budget(self) -> None:
         """Bring strides to where the network costs no more than the config allows, or that."""
-        if self.config.macs_budget is None:
+        macs, ms = self.config.macs_budget, self.config.ms_budget
+        if macs is None and ms is None:
             return
         if self._budget is None:  # made when it is needed: it can't be sent between processes
-            macs = 1e6 * self.config.macs_budget
-            spend = self.config.spend
-            self._budget = Budget(self.model, self.input_size, macs=macs, spend=spend)
+            limit: dict[str, Any] = {"ms": ms, "timings": self.timings}
+            if macs is not None:
+                limit = {"macs": 1e6 * macs}
+            limit["spend"] = self.config.spend
+            self._budget = Budget(self.model, self.input_size, **limit)
         self._budget.hold()
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:

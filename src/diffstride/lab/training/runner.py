@@ -20,6 +20,7 @@ from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import callbacks, preparation
 from diffstride.lab.training.preparation import Prepared, prepare
+from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
 # Called with the folder of a run that is trained, while no other process may write it.
@@ -38,11 +39,14 @@ def train(config: Config, recipe: str, conclude: Conclude | None = None) -> Run:
         if is_first:
             run.check_new()
         prepared = prepare(config)
+        timings = prepared.module.timings = timings_of(run, config, prepared.module)
         prepared.module.keep_budget()
         trainer = _trainer(run, config, prepared)
         if is_first:
             environment = preparation.describe_environment(config)
             examples = preparation.choose_examples(prepared)
+            if timings is not None:
+                timings.save(run.timings_file)
             run.create(config, environment, prepared.facts, examples)
         _fit(trainer, prepared)
     return run
@@ -58,6 +62,9 @@ def resume(folder: str | Path, conclude: Conclude | None = None) -> Run:
         config, facts = run.config, run.data
         checkpoint, _ = newest_checkpoint(run)
         prepared = prepare(config, facts)
+        timings = prepared.module.timings = timings_of(run, config, prepared.module)
+        if timings is not None and not run.timings_file.exists():
+            timings.save(run.timings_file)
         prepared.module.keep_budget()
         for name in ("size", "train", "test"):
             then, now = facts.get(name), json.loads(json.dumps(prepared.facts[name]))
