@@ -27,7 +27,6 @@ def test_values_and_gradients_are_those_of_torch(name, chunks):
     x = torch.randn(shape, dtype=torch.float64).round(decimals=1)  # with ties
     ours, expected = (x.clone().requires_grad_() for _ in range(2))
     y, truth = max_pool(ours, pool), pool(expected)
-    assert y.is_contiguous()
     assert torch.equal(y, truth)
     g = torch.randn_like(truth)
     y.backward(g)

@@ -8,6 +8,7 @@ convolution is a product on the spectrum, of which only the frequencies that are
 (spectral.py).
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,8 @@ from diffstride.core.taps import CONVOLUTIONS, by_taps
 from diffstride.core.tracing import shape_of
 from diffstride.core.work import (
     LONGEST_MATRIX_AXIS_OF_SEVERAL,
-    cheapest,
+    ConvolutionWork,
     is_spectral,
-    work_of_orders,
 )
 
 ORDERS = ("auto", "after", "before", "taps", "spectral")
@@ -97,8 +97,9 @@ def convolve(
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
     reach = _reach(kernel, dilation, padding_mode, shape[2:], size)
     if order == "auto":
-        sizes = shape[2:], size, kept
-        order = cheapest(work_of_orders(shape_of(weight), shape[1], *sizes, rule, pointwise, reach))
+        shapes = shape_of(weight), shape[1], rule.basis, rule.path
+        work = ConvolutionWork(*shapes, tuple(pointwise), tuple(reach))
+        order = work.cheapest(shape[2:], size, kept)
     if order == "spectral":
         if not is_spectral(rule.basis, size, reach):
             raise ValueError(
@@ -213,12 +214,22 @@ def work_of(
 ) -> tuple[Any, Any]:
     """Return the work of resampling and of convolving an example, in the cheapest order or another.
 
-    Sizes are as for :func:`work_of_orders`.
+    Sizes are as for :meth:`ConvolutionWork.of`.
     """
     weight = shape_of(convolution.weight)
     pads = _pads(convolution.padding, weight[2:], convolution.dilation)
     pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(weight[2:], pads, strict=True)]
     mode, dilation = convolution.padding_mode, convolution.dilation
     reach = _reach(weight[2:], dilation, mode, size, full)
-    work = work_of_orders(weight, channels, size, full, kept, rule, pointwise, reach)
-    return work.get(order or cheapest(work), work["before"])
+    shapes = weight, channels, rule.basis, rule.path
+    work = ConvolutionWork(*shapes, tuple(pointwise), tuple(reach))
+    if order is None:
+        order = _cheapest(work, *(tuple(map(int, sizes)) for sizes in (size, full, kept)))
+    elif order not in work.orders(full):
+        order = "before"
+    return work.of(order, size, full, kept)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cheapest(work: ConvolutionWork, *sizes: tuple[int, ...]) -> str:
+    return work.cheapest(*sizes)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from diffstride.core.bases import BASES, Basis
-from diffstride.core.rule import Rule
 from diffstride.core.spectra import is_paired
 
+Size = Sequence[Any]
 # About where a matrix product and an FFT cross on a CPU (benchmarks/scaling.py); with several axes
 # later, because an FFT along an inner axis is slower than along the last.
 LONGEST_MATRIX_AXIS = 200
@@ -36,8 +37,17 @@ def cheapest_order(size: Sequence[int], kept: Sequence[int]) -> list[int]:
     return sorted(range(len(size)), key=lambda i: 1 / size[i] - 1 / kept[i])
 
 
+class _Way(Protocol):
+    """How axes are resampled, as rules say it."""
+
+    @property
+    def basis(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
 def resampling_macs(
-    size: Sequence[Any], kept: Sequence[Any], rule: Rule | None, axes: Sequence[bool] | None = None
+    size: Sequence[Any], kept: Sequence[Any], rule: _Way | None, axes: Sequence[bool] | None = None
 ) -> Any:
     """Return the multiply-accumulates that resampling one map takes, along all axes or some.
 
@@ -62,46 +72,62 @@ def fft_macs(size: int, kept: int, before: Any, after: Any) -> Any:
     return before * math.ceil(math.log2(size)) + after * math.ceil(math.log2(kept))
 
 
-def work_of_orders(
-    weight: Sequence[int],
-    channels: int,
-    size: Sequence[Any],
-    full: Sequence[Any],
-    kept: Sequence[Any],
-    rule: Rule,
-    pointwise: Sequence[bool],
-    reach: Sequence[int],
-) -> dict[str, tuple[Any, Any]]:
-    """Return the multiply-accumulates of resampling and of convolving one example, by order.
+@dataclass(frozen=True)
+class ConvolutionWork:
+    """A convolution and a downsampling after it, of which the work is asked."""
 
-    Args:
-        weight: the shape of the weight.
-        channels: how many come in.
-        size, full, kept: sizes that come in, that the convolution makes, and that are left of it.
-            They may be whole, or know how they change with strides.
-        rule: by which the axes are resampled.
-        pointwise: along which axes the kernel does not extend.
-        reach: over how many samples beyond one the kernel reaches; 0 for axes that wrap round.
-    """
-    outputs, per_group, *kernel = weight
-    numbers = math.prod(weight)
-    early = [m if point else n for n, m, point in zip(full, kept, pointwise, strict=True)]
-    late = [not point for point in pointwise]
-    work = {
-        "after": (outputs * resampling_macs(full, kept, rule), numbers * math.prod(full)),
-        "before": (
-            channels * resampling_macs(full, early, rule, pointwise)
-            + outputs * resampling_macs(early, kept, rule, late),
-            numbers * math.prod(early),
-        ),
-    }
-    if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
-        spread = [k * m for k, m in zip(kernel, kept, strict=True)]
-        work["taps"] = channels * resampling_macs(size, spread, None), numbers * math.prod(kept)
-        if is_spectral(rule.basis, full, reach):
-            sizes: Any = (kernel, size, kept, reach)
-            work["spectral"] = _spectral_work(channels, outputs, per_group, *sizes)
-    return work
+    weight: tuple[int, ...]
+    """The shape of the weight."""
+    channels: int
+    """How many come in."""
+    basis: str
+    path: str
+    pointwise: tuple[bool, ...]
+    """Along which axes the kernel does not extend."""
+    reach: tuple[int, ...]
+    """Over how many samples beyond one the kernel reaches; 0 for axes that wrap round."""
+
+    def orders(self, full: Sequence[Any]) -> list[str]:
+        """Return the orders that there are, for the size that the convolution makes."""
+        found = ["after", "before"]
+        if max(int(n) for n in full) <= LONGEST_MATRIX_AXIS_OF_SEVERAL:
+            found.append("taps")
+            if is_spectral(self.basis, full, self.reach):
+                found.append("spectral")
+        return found
+
+    def of(self, order: str, size: Size, full: Size, kept: Size) -> tuple[Any, Any]:
+        """Return the multiply-accumulates of resampling and of convolving one example.
+
+        The sizes are those that come in, that the convolution makes, and that are left of it. They
+        may be whole, or know how they change with strides.
+        """
+        outputs, per_group, *kernel = self.weight
+        numbers, channels = math.prod(self.weight), self.channels
+        if order == "after":
+            return outputs * resampling_macs(full, kept, self), numbers * math.prod(full)
+        if order == "before":
+            both = zip(full, kept, self.pointwise, strict=True)
+            early = [m if point else n for n, m, point in both]
+            late = [not point for point in self.pointwise]
+            resampling = channels * resampling_macs(full, early, self, self.pointwise)
+            resampling += outputs * resampling_macs(early, kept, self, late)
+            return resampling, numbers * math.prod(early)
+        if order == "taps":
+            spread = [k * m for k, m in zip(kernel, kept, strict=True)]
+            return channels * resampling_macs(size, spread, None), numbers * math.prod(kept)
+        return _spectral_work(channels, outputs, per_group, kernel, size, kept, self.reach)
+
+    def cheapest(self, size: Size, full: Size, kept: Size) -> str:
+        """Return the order that takes the least time, as far as the work tells."""
+        best, least = "after", math.inf
+        for order in self.orders(full):  # compilers stumble over min(..., key=...)
+            resampling, convolving = self.of(order, size, full, kept)
+            slower, slower_still = SLOWER_BY.get(order, (1, 1))
+            time = slower * int(resampling) + slower_still * int(convolving)
+            if time < least:
+                best, least = order, time
+        return best
 
 
 def is_spectral(basis: str, full: Sequence[Any], reach: Sequence[int]) -> bool:
@@ -142,14 +168,3 @@ def _spectral_work(
             resampling += t * (both + more[0])
             convolving += t * more[1]
     return resampling, convolving
-
-
-def cheapest(work: dict[str, tuple[Any, Any]]) -> str:
-    """Return the order that takes the least time, from the work of each."""
-    best, least = "after", math.inf
-    for order, (resampling, convolving) in work.items():  # compilers stumble over min(..., key=...)
-        slower, slower_still = SLOWER_BY.get(order, (1, 1))
-        time = slower * int(resampling) + slower_still * int(convolving)
-        if time < least:
-            best, least = order, time
-    return best

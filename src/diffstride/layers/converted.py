@@ -54,12 +54,14 @@ class Converted(nn.Module):
             before = (*shape[: -layer.axes], *self.size_before_downsampling(size))
             self.sizes = before, shape
             return after
+        pools = isinstance(self, nn.MaxPool2d | nn.MaxPool3d)
         batched = input.ndim == 4 + isinstance(self, nn.MaxPool3d)
-        if isinstance(self, nn.MaxPool2d | nn.MaxPool3d) and batched:
+        if pools and batched and input.is_contiguous():
             whole = max_pool(input, super().forward)
+            after = layer(whole).contiguous()
         else:
             whole = super().forward(input)
-        after = layer(whole)
+            after = layer(whole)
         self.sizes = shape_of(whole), shape_of(after)
         return after
 

@@ -125,7 +125,7 @@ def test_every_table_can_be_printed_and_shown_before_it_begins(table, tmp_path, 
 def test_at_the_scale_of_the_paper_nothing_but_the_table_varies(table):
     told = tables.TABLES[table]
     recipe = flat(recipes.RECIPES[told["recipe"]].config) | told.get("settings", {})
-    varied = {"model.downsampling", "model.strides", "seed", "macs_budget"}
+    varied = {"model.downsampling", "model.strides", "seed", "macs_budget", "spend"}
     for run in plan(table, "paper").runs:
         own = {"model.smoothness", "model.convention"} if run.column == "budget" else set()
         assert {k for k, v in flat(run.config).items() if v != recipe[k]} <= varied | own

@@ -251,6 +251,9 @@ def test_a_budget_is_kept_from_the_first_step_to_the_last(capsys):
     assert main(["train", "digits", *options, "--name", "held"]) == 0
     costs = [float(row["mmacs"]) for row in rows(Run.open("runs/held").folder / "metrics.csv")]
     assert max(costs) <= 2
+    assert main(["train", "digits", *options, "--name", "spent", "--spend"]) == 0
+    costs = [float(row["mmacs"]) for row in rows(Run.open("runs/spent").folder / "metrics.csv")]
+    assert costs == [pytest.approx(2, rel=0.02)] * len(costs)
     assert main(["train", "digits", *options, "--name", "none", "--macs_budget", "0.1"]) == 1
     assert "a budget of 0.1 M MACs can't be met" in capsys.readouterr().err
     assert not Path("runs/none").exists()
@@ -305,6 +308,7 @@ def test_a_budget_in_milliseconds_is_kept_by_the_table_of_the_run(capsys, monkey
             "--optim.lr must be a finite number",
         ),
         (["train", "digits", "--macs_budget", "0"], 1, "--macs_budget must be above 0"),
+        (["train", "digits", "--spend"], 1, "--spend needs a budget to spend"),
         (["train", "digits", "--ms_budget", "0"], 1, "--ms_budget must be above 0"),
         (
             ["train", "digits", "--ms_budget", "9", "--macs_budget", "9"],

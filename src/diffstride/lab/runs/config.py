@@ -167,8 +167,7 @@ class Config:
     stride_penalty: float = limited(0.0, least=0)
     """The weight λ of the paper's regulariser on strides."""
     macs_budget: float | None = None
-    """Multiply-accumulates a network may cost, in millions: after every step, strides grow until
-    it does not cost more."""
+    """Multiply-accumulates a network may cost, in millions: strides are held to them."""
     ms_budget: float | None = None
     """Milliseconds that a batch of data.batch_size may take: strides are held to them."""
     ms_of: Literal["forward", "training"] = "forward"
@@ -184,14 +183,16 @@ class Config:
     out: str = "runs"
     """The folder in which the folder of the run is."""
 
-    def _check_ms_budget(self) -> None:
-        if self.ms_budget is None:
-            return
-        if self.ms_budget <= 0:
-            raise ValueError(f"--ms_budget must be above 0, got {self.ms_budget}")
-        if self.macs_budget is not None:
+    def _check_budgets(self, processes: int) -> None:
+        given = {n: b for n in ("macs_budget", "ms_budget") if (b := getattr(self, n)) is not None}
+        for name, budget in given.items():
+            if budget <= 0:
+                raise ValueError(f"--{name} must be above 0, got {budget}")
+        if len(given) > 1:
             raise ValueError("--macs_budget and --ms_budget were both given: a run has one budget")
-        if self.timings is None and self.trainer.devices * self.trainer.num_nodes > 1:
+        if self.spend and not given:
+            raise ValueError("--spend needs a budget to spend: --macs_budget or --ms_budget")
+        if self.ms_budget and self.timings is None and processes > 1:
             raise ValueError("--ms_budget with several processes needs --timings FILE")
 
     def check(self) -> None:
@@ -205,17 +206,12 @@ class Config:
                 raise ValueError(f"--{option} must be at most {most:,}, got {number:,}")
         if self.name is not None:
             check_name(self.name)
-        if self.macs_budget is not None and self.macs_budget <= 0:
-            raise ValueError(f"--macs_budget must be above 0, got {self.macs_budget}")
-        self._check_ms_budget()
-        if self.spend and self.macs_budget is None and self.ms_budget is None:
-            needed = "give --macs_budget or --ms_budget too"
-            raise ValueError(f"--spend needs a budget that is spent: {needed}")
+        processes = self.trainer.devices * self.trainer.num_nodes
+        self._check_budgets(processes)
         data, milestones, tasks = self.data, self.optim.milestones, len(self.data.task)
         if not all(0 <= milestone <= 1 for milestone in milestones):
             given = f"parts of the run from 0 to 1, got {' '.join(map(str, milestones))}"
             raise ValueError(f"--optim.milestones must be {given}")
-        processes = self.trainer.devices * self.trainer.num_nodes
         given = f"the {processes} processes that share it, got {data.batch_size}"
         if data.batch_size % processes:
             raise ValueError(f"--data.batch_size must be a multiple of {given}")
@@ -269,8 +265,7 @@ def write_config(path: Path, config: Config) -> None:
 def read_config(path: Path) -> Config:
     """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
     try:
-        config: Config = typed(read_yaml(path), Config, "")
-        return config
+        return typing.cast(Config, typed(read_yaml(path), Config, ""))
     except DamagedFile:
         raise
     except (OSError, ValueError) as error:
