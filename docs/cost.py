@@ -26,6 +26,8 @@ TABLES = (
     "frozen",
     "long",
     "compile",
+    "cost",
+    "timings",
 )
 
 
