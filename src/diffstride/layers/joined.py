@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as torch_modules
 
 from diffstride.core.conv import convolve, convolved_size
 from diffstride.core.tracing import is_followed, shape_of
@@ -95,8 +95,10 @@ def is_plain_convolution(module: nn.Module) -> bool:
 def is_seen(module: nn.Module) -> bool:
     """Return whether something looks at, or changes, what goes into a module or comes out."""
     replaced = {"forward", "_conv_forward"} & set(vars(module))
-    hooked = any(getattr(module, name) for name in _HOOKS) or _has_any_global_hook()  # type: ignore[no-untyped-call]
-    return bool(replaced) or hooked
+    hooked = any(getattr(module, name) for name in _HOOKS)
+    # Of all modules: torch 2.6 has no function that says whether there are any.
+    everywhere = any(getattr(torch_modules, f"_global{name}") for name in _HOOKS)
+    return bool(replaced) or hooked or everywhere
 
 
 def is_layer_seen(layer: Resizer) -> bool:
