@@ -302,6 +302,16 @@ def test_on_frequencies_autocast_leaves_precision_alone():
     assert torch.equal(y, expected)
 
 
+def test_on_frequencies_channels_are_checked_and_may_come_last():
+    x, weight = torch.randn(2, 4, 16, 16), torch.randn(6, 4, 3, 3)
+    last = x.to(memory_format=torch.channels_last)
+    y = spectral(last, weight)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(y, spectral(x, weight))
+    with pytest.raises(ValueError, match=r"is for 4 channels, got an input of \(2, 3, 16, 16\)"):
+        spectral(x[:, :3], weight)
+
+
 def test_on_frequencies_a_batch_may_be_empty():
     x, weight = torch.randn(0, 4, 16, 16, requires_grad=True), torch.randn(6, 4, 3, 3)
     y = spectral(x, weight)

@@ -110,16 +110,17 @@ def convolve(
             )
         if 0 in shape:
             order = "after"  # an empty batch has no spectrum, and any order will do
-    if order == "spectral":
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        y = spectral.convolve(x.to(dtype), weight.to(dtype), plans, options)
-        if bias is not None:
-            y = y + (bias.to(dtype) * _gain(plans)).reshape(-1, *[1] * axes)
-        y = y.to(x.dtype)
-    elif order == "taps":
-        y = by_taps(x.contiguous(), weight, plans, options)
+    if order in ("spectral", "taps"):
+        if order == "spectral":
+            _check_channels(shape, weight, groups)
+            dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+            y = spectral.convolve(x.to(dtype), weight.to(dtype), plans, options)
+        else:
+            y = by_taps(x.contiguous(), weight, plans, options)
         if bias is not None:
             y = y + (bias * _gain(plans)).to(y.dtype).reshape(-1, *[1] * axes)
+        if order == "spectral":  # autocast has no part in it
+            y = y.to(x.dtype)
         if is_channels_last(x, axes):
             y = y.movedim(1, -1).contiguous().movedim(-1, 1)
     else:
@@ -134,6 +135,15 @@ def convolve(
         if any(late):
             y = resample(y, late, path=rule.path)
     return y[0] if unbatched else y
+
+
+def _check_channels(shape: Sequence[int], weight: Tensor, groups: int) -> None:
+    expected = shape_of(weight)[1] * groups
+    if shape[1] != expected:
+        raise ValueError(
+            f"a weight of {shape_of(weight)} with groups={groups} is for {expected} channels, got "
+            f"an input of {tuple(shape)}"
+        )
 
 
 def _gain(plans: Sequence[AxisPlan]) -> float:
