@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from diffstride.lab.cli import main
-from diffstride.lab.runs.config import read_config
+from diffstride.lab.runs.config_file import read_config
 from diffstride.lab.sweeps import tables
 from diffstride.lab.training import recipes
 

@@ -8,7 +8,8 @@ import pytest
 
 from diffstride import models
 from diffstride.lab.runs import config as config_module
-from diffstride.lab.runs.config import Kind, ModelName, flat, read_config, write_config
+from diffstride.lab.runs.config import Kind, ModelName, flat
+from diffstride.lab.runs.config_file import read_config, write_config
 from diffstride.lab.training import recipes
 from diffstride.lab.training.recipes import RECIPES
 from diffstride.layers.factory import KINDS
@@ -134,7 +135,7 @@ def test_a_config_comes_back_from_its_file(name, tmp_path):
         ("3", "must be a mapping"),
         ("model: 3", "model must have settings of its own, got 3"),
         ("optim: {schedule: cosine}", "optim.schedule must be one of steps, onecycle, constant"),
-        ("data: {kind: sound}", "data.kind must be one of images, audio, got 'sound'"),
+        ("data: {kind: sound}", "data.kind must be one of images, audio, signals, got 'sound'"),
         ("data: {flip: 'no'}", "data.flip must be true or false, got 'no'"),
         ("data: {batch_size: null}", "data.batch_size must be a whole number, got None"),
         ("trainer: {epochs: ten}", "trainer.epochs must be a whole number, got 'ten'"),

@@ -10,7 +10,8 @@ import numpy as np
 
 from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
-from diffstride.lab.runs.config import ModelConfig, typed
+from diffstride.lab.runs.config import ModelConfig
+from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
 from diffstride.lab.runs.run_folder import read_facts
 

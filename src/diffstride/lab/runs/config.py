@@ -1,25 +1,16 @@
-"""The settings of a run, and their YAML file.
+"""The settings of a run.
 
 The text under a field is its help, which comes at once: nothing heavy is imported here.
 """
 
-import contextlib
 import dataclasses
-import json
 import math
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import tyro
 
-from diffstride.files import write
-from diffstride.lab.runs.documents import DamagedFile, RunError, read_yaml, short
-
-TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 T = TypeVar("T")
 
 
@@ -29,7 +20,12 @@ def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
 
 
 ModelName: TypeAlias = Literal[
-    "resnet18", "preact_resnet18", "preact_resnet56", "densenet121", "efficientnet_b0", "audio_cnn"
+    "resnet18",
+    "preact_resnet18",
+    "preact_resnet56",
+    "densenet121",
+    "efficientnet_b0",
+    "audio_cnn",
 ]
 Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
 
@@ -74,23 +70,46 @@ class ModelConfig:
         return dataclasses.replace(self, smoothness=smoothness, smoothness_end=None)
 
 
+OF_KIND = {  # settings that only data of some kinds have
+    "images": ("image_size", "crop_padding", "flip", "inception_crop", "mixup", "spacing"),
+    "audio": ("task",),
+    "signals": ("rate", "length"),
+}
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The data, and what is done to them in training."""
 
-    kind: Literal["images", "audio"] = "images"
-    """What is classified."""
+    kind: Literal["images", "audio", "signals"] = "images"
+    """What is classified: images, spectrograms of sound, or signals as they are."""
     path: str | None = None
-    """A folder of parquet files or of files by class, or the name of a dataset to download.
-    Without one, images are handwritten digits that need no network."""
+    """A folder of parquet files or of files by class, or the name of a dataset to download; of
+    signals also a folder or file of arrays or tables. Without one, images are handwritten digits
+    that need no network."""
     label: str | None = None
     """The column of labels, where there are several."""
+    test_fraction: float | None = limited(None, least=0, most=1)
+    """The part of the examples of each class to test on, where no test set is given: always the
+    same ones."""
+    group: str | None = None
+    """With test_fraction: the column of what must not be in both sets, such as the speaker. In
+    folders by class it is "folder", the one that a file is in within its class, or "prefix", its
+    name up to the first "_"."""
+    rate: float | None = limited(None, least=0)
+    """For signals: samples a second, where files do not say. Files that say another are resampled
+    in training."""
+    length: int | None = limited(None, least=1, most=2**24)
+    """For signals: how many samples the network sees at once; as many as the longest signal to
+    train on has unless given. Shorter ones are filled up, longer ones cut into pieces."""
+    spacing: tuple[float, ...] | None = limited(None, least=0)
+    """For images: millimetres from pixel to pixel, one number or one each for height and width."""
     layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
     """For audio: the dataset whose official folders are in path; recognised unless given."""
     task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """For audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
     cache: str = "~/.cache/diffstride"
-    """For audio: the folder in which decoded recordings are kept."""
+    """For recordings: the folder in which they are kept decoded."""
     # Larger batches, images or shifts would fill the memory of any machine before the first step.
     batch_size: int = limited(256, least=1, most=2**16)
     """Examples in a step, over all processes and tasks."""
@@ -106,10 +125,29 @@ class DataConfig:
     mixup: float = limited(0.0, least=0)
     """The parameter of mixup, its alpha; 0 for none."""
     limit: int | None = limited(None, least=1)
-    """The most training examples that are used; all unless given."""
+    """The most examples that are used of the training set, and also of the test set; all unless
+    given."""
     skip_corrupt: bool = False
     """Whether files that can't be read are left out and counted, instead of an error.
     With inception_crop, all images are tried before training."""
+
+    def check_kind(self) -> None:
+        """Raise a ValueError if there are settings that data of this kind do not have."""
+        for kind, names in OF_KIND.items():
+            given = [f"--data.{name}" for name in names if getattr(self, name)]
+            if given and self.kind != kind:
+                raise ValueError(f"{given[0]} is for {kind}, and --data.kind is {self.kind}")
+        if self.group is not None and self.test_fraction is None:
+            raise ValueError("--data.group is what --data.test_fraction keeps together: give both")
+        for name in ("test_fraction", "rate", "spacing"):
+            value = getattr(self, name)
+            if value is not None and 0 in (value if isinstance(value, tuple) else (value,)):
+                raise ValueError(f"--data.{name} must be above 0, got {value}")
+        if self.test_fraction == 1:
+            raise ValueError("--data.test_fraction must be below 1: something must be trained on")
+        if self.spacing is not None and len(self.spacing) > 2:
+            wanted = "one number, or one each for height and width"
+            raise ValueError(f"--data.spacing must be {wanted}, got {len(self.spacing)}")
 
 
 @dataclass(frozen=True)
@@ -218,12 +256,9 @@ class Config:
         if tasks * processes > data.batch_size:
             each = f"one example for each of {tasks} tasks and {given}"
             raise ValueError(f"--data.batch_size must be at least {tasks * processes}, {each}")
-        if data.kind == "images" and (data.task or self.trainer.steps):
-            raise ValueError("--data.task and --trainer.steps are for --data.kind audio")
-        image_settings = (data.image_size, data.crop_padding, data.flip, data.inception_crop)
-        if data.kind == "audio" and (any(image_settings) or data.mixup):
-            names = "image_size, crop_padding, flip, inception_crop and mixup"
-            raise ValueError(f"--data.{names} are for images, and --data.kind is audio")
+        data.check_kind()
+        if data.kind != "audio" and self.trainer.steps:
+            raise ValueError("--trainer.steps is for --data.kind audio")
 
 
 def check_name(name: str) -> None:
@@ -252,49 +287,3 @@ def flat(settings: Config | Mapping[Any, Any]) -> dict[str, Any]:
         inside = flat(value) if isinstance(value, dict) else {"": value}
         values |= {f"{name}.{key}" if key else str(name): x for key, x in inside.items()}
     return values
-
-
-def write_config(path: Path, config: Config) -> None:
-    """Write a config as YAML that :func:`read_config` reads again."""
-    import yaml
-
-    plain = json.loads(json.dumps(dataclasses.asdict(config)))  # tuples to lists
-    write(path, yaml.safe_dump(plain, sort_keys=False))
-
-
-def read_config(path: Path) -> Config:
-    """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
-    try:
-        return typing.cast(Config, typed(read_yaml(path), Config, ""))
-    except DamagedFile:
-        raise
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} can't be read as a config: {error}") from error
-
-
-# By hand, because nothing that we depend on does it: tyro reads the words of a command line, and
-# ends the command with its usage if they are wrong; PyYAML knows no types.
-def typed(value: Any, hint: Any, name: str) -> Any:
-    """Return a value from YAML as the type of a setting, or raise a ValueError that names it."""
-    kind, choices = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        if not isinstance(value, dict):
-            raise ValueError(f"{name} must have settings of its own, got {short(value)}")
-        prefix, hints = f"{name}." if name else "", typing.get_type_hints(hint)
-        if unknown := sorted(set(value) - set(hints), key=str):
-            raise ValueError(f"unknown names {', '.join(f'{prefix}{key}' for key in unknown)}")
-        return hint(**{key: typed(x, hints[key], f"{prefix}{key}") for key, x in value.items()})
-    if kind in (Union, UnionType):  # with None, always
-        (hint,) = set(choices) - {NoneType}
-        return None if value is None else typed(value, hint, name)
-    if kind is tuple and isinstance(value, list):
-        return tuple(typed(item, choices[0], name) for item in value)
-    if hint is float and not isinstance(value, bool):
-        # YAML takes 1e-3, without a point, for a word.
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            if math.isfinite(number := float(value)):
-                return number
-    elif (kind is Literal and value in choices) or type(value) is hint:
-        return value
-    expected = {Literal: f"one of {', '.join(map(str, choices))}", tuple: "a list"}
-    raise ValueError(f"{name} must be {expected.get(kind) or TYPE_NAMES[hint]}, got {short(value)}")

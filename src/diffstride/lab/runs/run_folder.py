@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diffstride.lab.runs.config import Config, check_name, read_config, write_config
+from diffstride.lab.runs.config import Config, check_name
+from diffstride.lab.runs.config_file import read_config, write_config
 from diffstride.lab.runs.documents import (
     LARGEST_SIZE,
     DamagedFile,

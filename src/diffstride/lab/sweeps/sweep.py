@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.runs.config import Config, flat, read_config, write_config
+from diffstride.lab.runs.config import Config, flat
+from diffstride.lab.runs.config_file import read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines

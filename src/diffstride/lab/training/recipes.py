@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
-from diffstride.lab.runs.config import Config, read_config
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config_file import read_config
 from diffstride.lab.runs.run_folder import Run
 
 
