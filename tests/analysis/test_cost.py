@@ -15,6 +15,7 @@ from diffstride import (
     models,
     soft_macs,
 )
+from diffstride.layers import DiffStrideNd
 
 
 def counted_by_torch(model, size):
@@ -101,13 +102,14 @@ def random_model(seed):
     generator = torch.Generator().manual_seed(seed)
     names = [name for name in models.list() if name != "preact_resnet56"]
     name = names[seed % len(names)]
-    sites = {"efficientnet_b0": 7, "audio_cnn": 6, "densenet121": 2}.get(name, 3)
-    strides = (1 + 2 * torch.rand(sites, 2, generator=generator)).tolist()
+    sites = {"efficientnet_b0": 7, "audio_cnn": 6, "densenet121": 2, "signal_cnn": 5}.get(name, 3)
+    size = (2, 480 + seed) if name == "signal_cnn" else (2, 32 + seed, 40)
+    strides = (1 + 2 * torch.rand(sites, len(size) - 1, generator=generator)).tolist()
     smoothness = [1.0, 2.0, 4.0][seed % 3]
     model = models.create(
         name, num_classes=4, width=0.25, strides=strides, smoothness=smoothness, in_channels=2
     )
-    return model, (2, 32 + seed, 40)
+    return model, size
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -116,7 +118,7 @@ def test_soft_costs_are_the_exact_ones_and_fall_with_every_stride(seed):
     soft = soft_macs(model, size)
     assert soft.item() == pytest.approx(cost(model, size).macs, rel=1e-9)
     soft.backward()
-    strides = [m.stride for m in model.modules() if isinstance(m, DiffStride2d)]
+    strides = [m.stride for m in model.modules() if isinstance(m, DiffStrideNd)]
     assert strides
     assert all((stride.grad < 0).all() for stride in strides)
 

@@ -27,6 +27,7 @@ from tests.analysis.counting import differences, random_strides, set_strides
 from tests.layers.test_another_resizer import Larger
 
 SIZES = [(3, 32, 32), (3, 33, 45), (3, 37, 41)]
+SIGNALS = [(3, 512), (3, 331), (3, 700)]
 
 
 @pytest.mark.slow
@@ -45,7 +46,7 @@ def test_every_network_of_ours(name, kind, placement):
         smoothness=[1.0, 2.0, 4.0][len(name) % 3],
         convention=convention,
     )
-    compared, costs = differences(model, SIZES)
+    compared, costs = differences(model, SIGNALS if name == "signal_cnn" else SIZES)
     assert compared == (15 if kind == "diffstride" else 3)
     assert len(costs._evaluations) == 1  # and was run once
 

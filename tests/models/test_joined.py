@@ -9,7 +9,7 @@ from diffstride.layers.joined import JoiningSequential
 from diffstride.layers.resizer import Resizer
 from diffstride.models.registry import list_models
 
-SIZES = {"audio_cnn": (1, 40, 32), "efficientnet_b0": (3, 48, 48)}
+SIZES = {"audio_cnn": (1, 40, 32), "signal_cnn": (1, 301), "efficientnet_b0": (3, 48, 48)}
 
 
 def network(name, downsampling, **options):

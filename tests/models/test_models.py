@@ -23,8 +23,9 @@ def create(name, downsampling="diffstride", **options):
 
 
 def images(name, *size, batch=4):
-    channels = 1 if name == "audio_cnn" else 3
-    return torch.randn(batch, channels, *(size or SIZE))
+    channels = 3 if name not in ("audio_cnn", "signal_cnn") else 1
+    usual = (195,) if name == "signal_cnn" else SIZE
+    return torch.randn(batch, channels, *(size or usual))
 
 
 def learnable(model):
@@ -76,8 +77,8 @@ def test_kinds_differ_by_their_strides_alone(name):
 
 @EVERY
 def test_strides_are_taken_per_site_and_per_axis(name):
-    sites = len(learnable(create(name)))
-    per_axis = [(1.5 + 0.1 * i, 2.5) for i in range(sites)]
+    sites, axes = len(learnable(create(name))), learnable(create(name))[0].axes
+    per_axis = [(1.5 + 0.1 * i, 2.5)[:axes] for i in range(sites)]
     layers = learnable(create(name, strides=per_axis))
     assert [layer.strides for layer in layers] == [pytest.approx(pair) for pair in per_axis]
     in_a_row = learnable(create(name, strides=[stride for pair in per_axis for stride in pair]))
@@ -86,7 +87,7 @@ def test_strides_are_taken_per_site_and_per_axis(name):
     assert all(layer.stride.numel() == 1 and layer.smoothness == 2.0 for layer in shared)
     spectral = create(name, "spectral", strides=[1.5] * sites)
     pools = [m for m in spectral.modules() if isinstance(m, SpectralPoolNd)]
-    assert [pool.stride for pool in pools] == [(1.5, 1.5)] * sites
+    assert [pool.stride for pool in pools] == [(1.5,) * axes] * sites
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,7 @@ def test_strides_are_taken_per_site_and_per_axis(name):
         ("densenet121", {}, "3, one for each of transition 1, transition 2, transition 3"),
         ("efficientnet_b0", {}, "7, one for each of stage 1, .*, stage 7"),
         ("audio_cnn", {}, "6, one for each of block 1, .*, block 6"),
+        ("signal_cnn", {}, "5, one for each of site 1, .*, site 5"),
     ],
 )
 def test_a_wrong_number_of_strides_is_an_error_that_names_the_sites(name, options, sites):
@@ -123,6 +125,7 @@ def test_a_wrong_number_of_strides_is_an_error_that_names_the_sites(name, option
         ),
         ({"downsampling": "max", "strides": (2, 2, 1.5)}, "must be whole for downsampling='max'"),
         ({"name": "audio_cnn", "dims": 1}, "audio_cnn has dims=2, time and frequency, got 1"),
+        ({"name": "signal_cnn", "dims": 2}, "signal_cnn has dims=1, time, got 2"),
     ],
 )
 def test_what_can_not_be_built_is_said(options, message):
@@ -130,7 +133,7 @@ def test_what_can_not_be_built_is_said(options, message):
         create(**{"name": "resnet18", **options})
 
 
-@pytest.mark.parametrize("name", [name for name in models.list() if name != "audio_cnn"])
+@pytest.mark.parametrize("name", [n for n in models.list() if n not in ("audio_cnn", "signal_cnn")])
 @pytest.mark.parametrize(("dims", "size"), [(1, (67,)), (3, (18, 17, 19))])
 def test_the_same_network_for_signals_and_volumes(name, dims, size):
     kind = {1: DiffStride1d, 3: DiffStride3d}[dims]

@@ -7,7 +7,7 @@ from diffstride import cost, models
 from diffstride.layers.resizer import Resizer
 from diffstride.models.registry import list_models
 
-SIZES = {"audio_cnn": (1, 40, 32), "efficientnet_b0": (3, 64, 64)}
+SIZES = {"audio_cnn": (1, 40, 32), "signal_cnn": (1, 320), "efficientnet_b0": (3, 64, 64)}
 
 
 def network(name, downsampling, placement, **options):

@@ -33,7 +33,7 @@ def small(name="resnet18", **options):
                 module.stride.add_(torch.rand_like(module.stride))
     inputs = model.created_with["in_channels"]
     for _ in range(2):
-        model(torch.rand(4, inputs, *[32] * options.get("dims", 2)))
+        model(torch.rand(4, inputs, *[32] * model.created_with["dims"]))
     return model.eval()
 
 
@@ -59,7 +59,7 @@ def test_every_network_comes_back_bit_by_bit(name, downsampling, tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
     assert not loaded.training
     assert loaded.created_with == model.created_with
-    x = torch.rand(2, model.created_with["in_channels"], 32, 32)
+    x = torch.rand(2, model.created_with["in_channels"], *[32] * model.created_with["dims"])
     assert same(outputs(loaded, x), outputs(model.eval(), x))
     strides = [
         [m.strides for m in n.modules() if isinstance(m, DiffStrideNd)] for n in (model, loaded)

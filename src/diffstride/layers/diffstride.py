@@ -107,6 +107,16 @@ class DiffStrideNd(Resizer):
             stride = held_in(stride, self.min_stride, self.max_stride)
         return stride.expand(self.axes)
 
+    def scale_stride(self, factor: float) -> None:
+        strides = [factor * stride for stride in self.strides]
+        arguments.check_strides(strides)
+        self._initial = tuple(max(1.0, factor * stride) for stride in self._initial)
+        self.min_stride = max(1.0, factor * self.min_stride)
+        self.max_stride = None if self.max_stride is None else factor * self.max_stride
+        with torch.no_grad():
+            self.stride.copy_(torch.tensor(strides[: self.stride.numel()], dtype=torch.float64))
+        self._refresh()
+
     def check(self, x: Tensor) -> None:
         super().check(x)
         if self.stride.is_meta and not x.is_meta:

@@ -143,6 +143,14 @@ class Resizer(Counted):
         """Return the strides by which an input of this size is downsampled."""
         return self.strides
 
+    def scale_stride(self, factor: float) -> None:
+        """Multiply the stride and its range, as for an input with so many times the samples.
+
+        Raises:
+            ValueError: if the stride would be below 1, or the layer has none that can be set.
+        """
+        raise ValueError(f"{type(self).__name__} has no stride of its own to scale: {self}")
+
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
         """Return the spatial size that comes out for an input of spatial size ``size``."""
         return self.size_after(arguments.spatial_size(size, self.axes), self.strides)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from diffstride.core import arguments
+from diffstride.models.network import Network
 from diffstride.models.spec import Spec, Stride, initialise
 
 CHANNELS = (64, 128, 256, 256, 512, 512)
@@ -25,7 +26,7 @@ def audio_block(spec: Spec, inputs: int, outputs: int, stride: Stride) -> nn.Seq
     return spec.placed(layers, after=4, before=0)
 
 
-class AudioCNN(nn.Module):
+class AudioCNN(Network):
     """Blocks, the maximum over time and frequency, and a linear layer for each task.
 
     Takes (batch, channels, time, frequency). With several tasks it returns the scores of each by

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.layers.joined import JoiningSequential
+from diffstride.models.network import Network
 from diffstride.models.spec import Spec, Stride, initialise
 
 BLOCKS, GROWTH, BOTTLENECK = (6, 12, 24, 16), 32, 4
@@ -23,7 +24,7 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.layers(x)], 1)
 
 
-class DenseNet(nn.Module):
+class DenseNet(Network):
     """A stem, dense blocks with transitions between them, the mean over space, a linear layer."""
 
     def __init__(self, spec: Spec, strides: list[Stride | None]) -> None:

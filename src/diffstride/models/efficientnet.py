@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.layers import joined
+from diffstride.models.network import Network
 from diffstride.models.spec import Spec, Stride, initialise
 
 # As published: batch statistics move slowly.
@@ -84,7 +85,7 @@ class InvertedBottleneck(nn.Module):
         return y * kept / (1 - self.drop)
 
 
-class EfficientNet(nn.Module):
+class EfficientNet(Network):
     """A stem, stages of inverted bottlenecks, a 1×1 convolution, the mean and a linear layer."""
 
     def __init__(self, spec: Spec, stages: tuple[Stage, ...], strides: list[Stride]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from diffstride.core import arguments
-from diffstride.models import audio, densenet, efficientnet, resnet
+from diffstride.models import audio, densenet, efficientnet, resnet, signal
 from diffstride.models.spec import Spec, Stride
 
 # How to build each, and what it takes unless given that others do not.
@@ -19,6 +19,7 @@ MODELS: dict[str, tuple[Callable[[Spec], nn.Module], dict[str, Any]]] = {
     "densenet121": (densenet.densenet121, {}),
     "efficientnet_b0": (efficientnet.efficientnet_b0, {"stem": "imagenet"}),
     "audio_cnn": (audio.audio_cnn, {"in_channels": 1}),
+    "signal_cnn": (signal.signal_cnn, {"in_channels": 1, "dims": 1}),
 }
 
 
@@ -41,7 +42,7 @@ def create(
     smoothness: float = 4.0,
     shared: bool = False,
     width: float = 1.0,
-    dims: int = 2,
+    dims: int | None = None,
     stem: str | None = None,
     stem_downsampling: str = "strided",
     placement: str = "after",
@@ -55,7 +56,7 @@ def create(
         name: one of :func:`list_models`; the function of that name in ``diffstride.models`` says
             what it is and which sites it has.
         num_classes: how many scores come out; for ``audio_cnn`` also a mapping task → classes.
-        in_channels: 3 for images, 1 for audio, unless given.
+        in_channels: 3 for images, 1 for audio and signals, unless given.
         downsampling: ``"diffstride"``, ``"strided"`` (the textbook network) or another kind that
             :func:`diffstride.layers.downsample` has.
         strides: one for each site, a number or one per axis, or all of the latter in a row; those
@@ -63,7 +64,8 @@ def create(
         smoothness: R of learnable strides.
         shared: whether a site learns one stride for all axes instead of one each.
         width: multiplies all channels.
-        dims: 1 for signals, 2 for images, 3 for volumes or video.
+        dims: 1 for signals, 2 for images, 3 for volumes or video; 1 for ``signal_cnn`` and 2 for
+            others unless given.
         stem: ``"cifar"`` begins at full size, ``"imagenet"`` with the first convolution and pooling
             of large images; the latter is what EfficientNet has unless given.
         stem_downsampling: how the first convolution of an ImageNet stem, no site, downsamples.
@@ -81,7 +83,7 @@ def create(
     settings = {key: value for key, value in locals().items() if key not in ("name", "options")}
     arguments.check_choice(name, MODELS, "name")
     build, usual = MODELS[name]
-    for key, value in {"in_channels": 3, "stem": "cifar", **usual}.items():
+    for key, value in {"in_channels": 3, "stem": "cifar", "dims": 2, **usual}.items():
         settings[key] = value if settings[key] is None else settings[key]
     made = build(Spec(**settings, options=options))
     # As JSON has it: :func:`diffstride.models.save_pretrained` writes it.

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from diffstride.core import arguments
 from diffstride.layers import joined
+from diffstride.models.network import Network, mean_over_time
 from diffstride.models.spec import Spec, Stride, initialise
 
 Stages: TypeAlias = list[tuple[int, Stride | None]]
@@ -14,7 +15,7 @@ Stages: TypeAlias = list[tuple[int, Stride | None]]
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut (He et al. 2016).
+    """Two convolutions, 3×3 unless told otherwise, beside a shortcut (He et al. 2016).
 
     The first block of a stage may downsample, and then both branches by the same layer, so that
     their sizes always agree: after the first convolution, run as one with it, and before the 1×1
@@ -22,13 +23,15 @@ class Block(nn.Module):
     both at once, before the block.
     """
 
-    def __init__(self, spec: Spec, inputs: int, outputs: int, stride: Stride | None) -> None:
+    def __init__(
+        self, spec: Spec, inputs: int, outputs: int, stride: Stride | None, kernel: int = 3
+    ) -> None:
         super().__init__()
         self.downsample, conv_stride = spec.downsample(stride)
         self.is_first = spec.is_first
-        self.conv1 = spec.conv(inputs, outputs, 3, stride=conv_stride)
+        self.conv1 = spec.conv(inputs, outputs, kernel, stride=conv_stride)
         self.norm1 = spec.norm(outputs)
-        self.conv2 = spec.conv(outputs, outputs, 3)
+        self.conv2 = spec.conv(outputs, outputs, kernel)
         self.norm2 = spec.norm(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if _changes_shape(spec, inputs, outputs, stride):
@@ -80,8 +83,11 @@ def _changes_shape(spec: Spec, inputs: int, outputs: int, stride: Stride | None)
     return inputs != outputs or set(strides) != {1.0}
 
 
-class ResNet(nn.Module):
-    """A stem, stages of blocks, the mean over space and a linear layer."""
+class ResNet(Network):
+    """A stem, stages of blocks, the mean over space and a linear layer.
+
+    Of signals, ``lengths`` may say how many samples of each are real and not added at its end.
+    """
 
     def __init__(self, spec: Spec, block: type[nn.Module], stages: Stages, blocks: int) -> None:
         super().__init__()
@@ -102,8 +108,14 @@ class ResNet(nn.Module):
         self.head = nn.Sequential(*end, spec.mean(), nn.Linear(inputs, spec.classes))
         initialise(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        y = self.stages(self.stem(x))
+        if lengths is None:
+            return self.head(y)  # type: ignore[no-any-return]
+        *activation, _, scores = self.head
+        for layer in activation:
+            y = layer(y)
+        return scores(mean_over_time(y, lengths / x.shape[-1]))  # type: ignore[no-any-return]
 
 
 def resnet18(spec: Spec) -> ResNet:

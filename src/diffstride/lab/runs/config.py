@@ -26,6 +26,7 @@ ModelName: TypeAlias = Literal[
     "densenet121",
     "efficientnet_b0",
     "audio_cnn",
+    "signal_cnn",
 ]
 Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
 
