@@ -108,10 +108,10 @@ class DiffStrideNd(Resizer):
         return stride.expand(self.axes)
 
     def scale_stride(self, factor: float) -> None:
-        strides = [factor * stride for stride in self.strides]
-        arguments.check_strides(strides)
+        strides = self.scaled_strides(factor)
         self._initial = tuple(max(1.0, factor * stride) for stride in self._initial)
-        self.min_stride = max(1.0, factor * self.min_stride)
+        if self.min_stride > 1:  # else it is what any input allows
+            self.min_stride = max(1.0, factor * self.min_stride)
         self.max_stride = None if self.max_stride is None else factor * self.max_stride
         with torch.no_grad():
             self.stride.copy_(torch.tensor(strides[: self.stride.numel()], dtype=torch.float64))

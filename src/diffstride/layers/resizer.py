@@ -151,6 +151,14 @@ class Resizer(Counted):
         """
         raise ValueError(f"{type(self).__name__} has no stride of its own to scale: {self}")
 
+    def scaled_strides(self, factor: float) -> tuple[float, ...]:
+        """Return so many times the strides, each at least 1 or an error."""
+        strides = (factor * stride for stride in self.strides)
+        # What is below 1 by its last digits was meant to be 1.
+        strides = tuple(1.0 if abs(stride - 1) < 1e-6 else stride for stride in strides)
+        arguments.check_strides(strides)
+        return strides
+
     def output_size(self, size: int | Sequence[int]) -> tuple[int, ...]:
         """Return the spatial size that comes out for an input of spatial size ``size``."""
         return self.size_after(arguments.spatial_size(size, self.axes), self.strides)

@@ -45,10 +45,8 @@ class SpectralPoolNd(Resizer):
         if self.stride is None:
             super().scale_stride(factor)
         # A hair less: a size that is N/S exactly must not be rounded down for a last digit.
-        strides = tuple(factor * stride for stride in self.strides)
-        strides = tuple(s * (1 - 2.0**-40) if s > 1 else s for s in strides)
-        arguments.check_strides(strides)
-        self.stride = strides
+        strides = self.scaled_strides(factor)
+        self.stride = tuple(max(1.0, stride * (1 - 2.0**-40)) for stride in strides)
 
     def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         return plan(self.rule, size, self.strides, device, numbers=self.strides)

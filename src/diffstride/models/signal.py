@@ -78,11 +78,13 @@ class SignalCNN(Network):
         changed = copy.deepcopy(self)
         (stride,) = self.sampling.strides
         wanted = ratio * stride / self.enlarged_by
-        if wanted >= 1:
+        if wanted > 1 - 1e-6:  # or a 1 that was rounded
             changed.enlarged_by = 1.0
-            changed.sampling.scale_stride(wanted / stride)  # type: ignore[operator]
+            assert isinstance(changed.sampling, Resizer)
+            changed.sampling.scale_stride(wanted / stride)
             if settings := vars(changed).get("created_with"):
-                settings["strides"] = [wanted, *(settings["strides"] or STRIDES)[1:]]
+                strides = settings["strides"] or STRIDES
+                settings["strides"] = [*changed.sampling.strides, *strides[1:]]
         else:
             changed.enlarged_by = self.enlarged_by / ratio
             vars(changed).pop("created_with", None)  # arguments that would make another network
