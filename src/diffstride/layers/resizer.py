@@ -153,9 +153,9 @@ class Resizer(Counted):
 
     def scaled_strides(self, factor: float) -> tuple[float, ...]:
         """Return so many times the strides, each at least 1 or an error."""
-        strides = (factor * stride for stride in self.strides)
+        scaled = (factor * stride for stride in self.strides)
         # What is below 1 by its last digits was meant to be 1.
-        strides = tuple(1.0 if abs(stride - 1) < 1e-6 else stride for stride in strides)
+        strides = tuple(1.0 if abs(stride - 1) < 1e-6 else stride for stride in scaled)
         arguments.check_strides(strides)
         return strides
 

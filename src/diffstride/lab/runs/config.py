@@ -258,6 +258,10 @@ class Config:
             each = f"one example for each of {tasks} tasks and {given}"
             raise ValueError(f"--data.batch_size must be at least {tasks * processes}, {each}")
         data.check_kind()
+        masking = ("signal_cnn", "resnet18", "preact_resnet18", "preact_resnet56")
+        if data.kind == "signals" and self.model.name not in masking:
+            wanted = f"{', '.join(masking)}, which leave out what is added to short signals"
+            raise ValueError(f"--model.name must be one of {wanted}, got {self.model.name}")
         if data.kind != "audio" and self.trainer.steps:
             raise ValueError("--trainer.steps is for --data.kind audio")
 

@@ -14,13 +14,15 @@ from torch import nn
 
 import diffstride
 from diffstride import models
-from diffstride.lab.data import batches, images, recordings
+from diffstride.lab.data import batches, images, recordings, signal_batches, signals
 from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatches
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.signal_batches import SignalBatches, SignalEvaluation
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
+from diffstride.lab.training.signal_classifier import SignalClassifier
 
 Facts = Mapping[str, Any]  # what a run keeps of its data, so that a network works without them
 
@@ -30,16 +32,21 @@ class Prepared(NamedTuple):
 
     facts: Facts
     module: Classifier
-    train: ImageBatches | AudioBatches
-    test: ImageBatches | AudioEvaluation
+    train: ImageBatches | AudioBatches | SignalBatches
+    test: ImageBatches | AudioEvaluation | SignalEvaluation
+    ratio: float = 1.0
+    """Of signals: their sampling rate, divided by the one that the network is for."""
 
 
-def prepare(config: Config, known: Facts | None = None) -> Prepared:
+def prepare(config: Config, known: Facts | None = None, at_own_rate: bool = False) -> Prepared:
     """Read the data and build the network of a config.
 
     With the facts of a run, data must have its classes, and are normalised as its data were.
+    Signals are resampled to the rate that the config says, or stay ``at_own_rate``.
     """
     config.check()
+    if config.data.kind == "signals":
+        return _signals(config, known, at_own_rate)
     return (_audio if config.data.kind == "audio" else _images)(config, known)
 
 
@@ -50,7 +57,8 @@ def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
     del settings["smoothness_end"]  # of a callback
     several = isinstance(classes, Mapping)
     numbers = {k: len(v) for k, v in classes.items()} if several else len(classes)
-    return models.create(num_classes=numbers, in_channels=facts["size"][0], **settings)
+    channels, *spatial = facts["size"]
+    return models.create(num_classes=numbers, in_channels=channels, dims=len(spatial), **settings)
 
 
 def _images(config: Config, known: Facts | None) -> Prepared:
@@ -147,6 +155,64 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     steps = config.trainer.steps
     windows = AudioBatches(train, options.batch_size, steps=steps, seed=config.seed)
     return Prepared(facts, module, windows, AudioEvaluation(test, options.batch_size))
+
+
+def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared:
+    options = config.data
+    if options.path is None:
+        raise DataError("signals need --data.path: a folder or file of signals and their classes")
+    data = signals.load(
+        options.path,
+        label=options.label,
+        rate=options.rate,
+        resample=not at_own_rate,
+        limit=options.limit,
+        skip_corrupt=options.skip_corrupt,
+        classes=known["classes"] if known else None,
+        cache=options.cache,
+        test_fraction=options.test_fraction,
+        group=options.group,
+    )
+    rate, length = data.test.rate, options.length
+    if data.train.rate != rate and not at_own_rate:
+        rates = f"{data.train.rate:g} samples a second to train on and {rate:g} to test on"
+        raise DataError(f"{options.path} has {rates}: give the rate to bring both to, --data.rate")
+    ratio = 1.0
+    if known is None:
+        mean, std = signal_batches.statistics(data.train)
+        length = length or max(data.train.length(i) for i in range(len(data.train)))
+    else:
+        _check_classes(list(data.classes), known, options.path)
+        mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
+        channels, length = known["size"]
+        if channels != data.test.channels:
+            wrong = f"has signals of {data.test.channels} channels"
+            raise DataError(f"{options.path} {wrong}, and the run was trained on {channels}")
+        if rate and known["rate"]:
+            ratio, rate = rate / known["rate"], known["rate"]
+    facts = {
+        "size": (data.test.channels, length),
+        "axes": ("time",),
+        "rate": rate,
+        "sampling_rate": (rate or 1.0,),
+        "units": ("Hz" if rate else "cycles per sample",),
+        "classes": data.classes,
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "train": len(data.train),
+        "test": len(data.test),
+        "skipped": list(dict.fromkeys((*data.train.skipped, *data.test.skipped))),
+    }
+    torch.manual_seed(config.seed)
+    network = build_model(config.model, facts)
+    module = SignalClassifier(network, config, facts["size"], len(data.classes), data.test.labels)
+    batch_size, scale = options.batch_size, dict(mean=mean, std=std)
+    train = SignalBatches(
+        data.train, min(batch_size, len(data.train)), length, seed=config.seed, **scale
+    )
+    window = max(1, round(length * ratio))
+    test = SignalEvaluation(data.test, batch_size, window, **scale)
+    return Prepared(facts, module, train, test, ratio)
 
 
 def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:

@@ -63,6 +63,17 @@ PUBLISHED_AUDIO = {
 # that cost (docs/results.md).
 OWN = dict(convention="tight", smoothness=1.0, placement="before")
 
+# On signals as they are. A first stride of 4 makes 4 kHz of speech at 16 kHz.
+SIGNALS = vary(
+    Config(),
+    model=dict(name="signal_cnn", **OWN),
+    data=dict(kind="signals", batch_size=64),
+    optim=dict(name="adamw", lr=2e-3, weight_decay=0.05, stride_lr=0.03, schedule="onecycle"),
+    trainer=dict(epochs=100),
+)
+WAVEFORM = vary(SIGNALS, model=dict(strides=(4.0, 4.0, 4.0, 4.0, 2.0)), data=dict(length=16_000))
+SMALL = dict(model=dict(width=0.25), trainer=dict(epochs=30))
+
 RECIPES = {
     "digits": recipe(
         "handwritten digits that come with scikit-learn, in a minute",
@@ -124,6 +135,16 @@ RECIPES = {
         AUDIO,
         model=OWN,
     ),
+    "signals": recipe(
+        "raw signals of your own, such as currents or sensors: --data.path",
+        SIGNALS,
+    ),
+    "signals_small": recipe("the same for a small machine", SIGNALS, **SMALL),
+    "waveform": recipe(
+        "raw recordings: Speech Commands at 16 kHz, or your own: --data.path",
+        WAVEFORM,
+    ),
+    "waveform_small": recipe("the same for a small machine", WAVEFORM, **SMALL),
     "audio_multitask": recipe(
         "one network for several tasks, as in the paper: --data.task NAME=PATH[:LABEL] for each",
         AUDIO,

@@ -15,7 +15,7 @@ from diffstride.files import seal, unseal, write
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.preparation import build_model, prepare
+from diffstride.lab.training.preparation import Prepared, build_model, prepare
 
 
 class SealedCheckpoints(TorchCheckpointIO):
@@ -97,7 +97,11 @@ def _load_weights(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
 def evaluate(
     folder: str | Path, data_path: str | None = None, best: bool = False
 ) -> dict[str, float]:
-    """Return loss and accuracies of a run's network on its test data, or on others."""
+    """Return loss and accuracies of a run's network on its test data, or on others.
+
+    Other signals may have another sampling rate: the network is brought to it, which is said on
+    stderr, and what it makes of them as it was trained is told beside it.
+    """
     run = Run.open(folder)
     weights, config = _read_weights(run, best)  # before the data, which take longer
     if data_path is not None:
@@ -105,9 +109,25 @@ def evaluate(
             wrong = "is of several tasks, and one --data.path is not enough"
             raise RunError(f"{folder} {wrong}: evaluate it without")
         config = replace(config, data=replace(config.data, path=data_path))
-    prepared = prepare(config, run.data)
-    module = prepared.module.eval()
+    prepared = prepare(config, run.data, at_own_rate=data_path is not None)
+    module, ratio = prepared.module.eval(), prepared.ratio
     _load_weights(module, weights, run)
+    if ratio == 1:
+        return _test_means(prepared)
+    network, rate = module.model, prepared.facts["rate"]
+    changed = network.at_rate(ratio)  # type: ignore[operator]
+    rates = f"{ratio * rate:g} samples a second, and the network was trained on {rate:g}"
+    print(
+        f"these signals have {rates}: its first stride is {ratio:g} times as large", file=sys.stderr
+    )
+    unchanged = {f"{name}_without": mean for name, mean in _test_means(prepared).items()}
+    module.model = changed
+    return _test_means(prepared) | unchanged
+
+
+def _test_means(prepared: Prepared) -> dict[str, float]:
+    """Return loss and accuracies of a network on all test data."""
+    module = prepared.module
     with torch.inference_mode():
         module.on_validation_epoch_start()
         for i, batch in enumerate(prepared.test):
