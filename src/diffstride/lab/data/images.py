@@ -131,8 +131,10 @@ def load_digits(limit: int | None = None) -> ImageDataset:
     train, test, train_labels, test_labels = train_test_split(
         pixels, labels, test_size=0.25, stratify=labels, random_state=0
     )
+    # These are shuffled: the first ones are from all over.
     trained = DecodedImages(train[:limit], train_labels[:limit])
-    return ImageDataset(trained, DecodedImages(test, test_labels), tuple("0123456789"))
+    tested = DecodedImages(test[:limit], test_labels[:limit])
+    return ImageDataset(trained, tested, tuple("0123456789"))
 
 
 def load(
@@ -144,17 +146,27 @@ def load(
     skip_corrupt: bool = False,
     encoded: bool = False,
     classes: Sequence[str] | None = None,
+    test_fraction: float | None = None,
+    group: str | None = None,
 ) -> ImageDataset:
     """Open a training and a test set of images, and read them into memory unless ``encoded``.
 
     Args:
-        path, label, limit, classes: as in :func:`open_files`, with its errors.
+        path, label, limit, classes, test_fraction, group: as in :func:`open_files`.
         image_size: the side to which the shorter side of images is scaled, before the middle is cut
             out; without it, images of different sizes are errors.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
         encoded: decode images when they are needed (:class:`EncodedImages`).
     """
-    *splits, names = open_files(path, IMAGE, label=label, limit=limit, classes=classes)
+    *splits, names = open_files(
+        path,
+        IMAGE,
+        label=label,
+        limit=limit,
+        classes=classes,
+        test_fraction=test_fraction,
+        group=group,
+    )
     skipped: list[str] = []
     if encoded:
         if image_size is None:

@@ -85,13 +85,21 @@ class TableFiles:
         paths = [Path(path) for path in cells[1].filter(cells[0].is_null()).to_pylist() if path]
         return f"{self.table._fingerprint} {_fingerprint(paths)}"
 
+    @property
+    def of_lists(self) -> bool:
+        """Whether cells are lists of numbers, and no files."""
+        kind = self.table.data.schema.field(self.column).type
+        return hasattr(getattr(kind, "storage_type", kind), "value_field")
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
         files = []
         for row, cell in zip(chosen, self.table[chosen][self.column], strict=True):
-            path, data = (cell["path"], cell["bytes"]) if cell else (None, None)
+            path, data = (None, None)
+            if isinstance(cell, dict):
+                path, data = cell["path"], cell["bytes"]
             if data is None:
                 data = _content(Path(path)) if path else b""
             files.append((path or f"row {row} of the {self.split} set", data))

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import torch
 
 from diffstride.lab.data.labelled_files import TEST_SPLITS, DataError, FileDataset, Kind, TableFiles
+from diffstride.lab.data.splitting import ADVICE, HoldOut, has_test_set
 
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")  # usual names of the column of labels
 # The most classes that labels without names may have, or ten for each example if that is more.
@@ -23,18 +24,26 @@ def read_table(
     kind: Kind,
     label: str | None,
     known_classes: Sequence[str] | None,
+    hold_out: HoldOut | None = None,
 ) -> FileDataset:
-    """Return the files and labels in parquet files, or without any in a dataset on the hub."""
+    """Return the files and labels in parquet files, or without any in a dataset on the hub.
+
+    With ``hold_out`` there must be no test set: it says what of the training set becomes one.
+    """
     on_hub = f"{path} is no folder here, and as a dataset of the hub it"
-    splits = _load_parquet(path, parquet) if parquet else _load(on_hub, path)
+    splits = _load_parquet(path, parquet, hold_out is not None) if parquet else _load(on_hub, path)
     tests = [splits[name] for name in TEST_SPLITS if name in splits]
-    if "train" not in splits or not tests:
-        raise DataError(f"{path} must have a train and a test split, got {', '.join(splits)}")
+    if "train" not in splits or not (tests or hold_out):
+        wrong = f"{path} must have a train and a test split, got {', '.join(splits)}"
+        raise DataError(f"{wrong}: {ADVICE}" if "train" in splits else wrong)
+    if tests and hold_out:
+        raise has_test_set(path)
     train = splits["train"]
-    column, target = _columns(train.features, kind, label)
+    column, target = _columns(train, kind, label)
     # A split whose labels are kept secret, as that of ImageNet, is there to be passed over.
-    test = next((split for split in tests if set(split[target][:]) != {-1}), tests[0])
-    listed = Path(path).expanduser() / "classes.json"
+    test = next((split for split in tests if set(split[target][:]) != {-1}), (tests or [None])[0])
+    folder = Path(path).expanduser()
+    listed = (folder.parent if folder.is_file() else folder) / "classes.json"
     names = getattr(train.features[target], "names", None)
     if names is None and listed.is_file():
         try:
@@ -56,8 +65,8 @@ def read_table(
         values = dataset[target][:]
         if not values:
             raise DataError(f"there is nothing to read in the {split} set")
-        feature = getattr(datasets, kind.name.capitalize())
-        dataset = dataset.cast_column(column, feature(decode=False))
+        if not _of_numbers(dataset, column):
+            dataset = dataset.cast_column(column, _feature(kind)(decode=False))
         numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers.get(value, -1) if isinstance(value, str) else value for value in values]
         for row, number in enumerate(labels):
@@ -68,17 +77,34 @@ def read_table(
                 raise DataError(f"{name}: labels must be {wanted}, got {wrong}")
         return TableFiles(split, torch.tensor(labels, dtype=torch.long), dataset, column)
 
-    return FileDataset(labelled("train", train), labelled("test", test), classes)
+    if hold_out is None:
+        return FileDataset(labelled("train", train), labelled("test", test), classes)
+    whole, groups = labelled("train", train), None
+    if hold_out.group is not None:
+        if hold_out.group not in train.features:
+            wanted = f"the column {hold_out.group!r} of --data.group"
+            raise DataError(f"{path} must have {wanted}, got {', '.join(train.features)}")
+        groups = train[hold_out.group][:]
+        if None in groups:
+            row = f"row {groups.index(None)}"
+            raise DataError(f"{path}, {row}: there is nothing in column {hold_out.group}")
+    return hold_out.of_files(path, whole, classes, groups)
 
 
-def _load_parquet(path: str, files: Sequence[Path]) -> Mapping[str, Any]:
-    """Return the sets of a folder of parquet files, by the names that the files begin with."""
+def _load_parquet(path: str, files: Sequence[Path], whole: bool) -> Mapping[str, Any]:
+    """Return the sets of a folder of parquet files, by the names that the files begin with.
+
+    If ``whole``, there need be no test set.
+    """
     names = ("train", *TEST_SPLITS)
     splits = {name: [file for file in files if file.name.startswith(name)] for name in names}
+    if not any(splits.values()):  # without a word of sets, all are one
+        splits["train"] = list(files)
     data_files = {name: list(map(str, chosen)) for name, chosen in splits.items() if chosen}
-    if "train" not in data_files or len(data_files) < 2:
+    if "train" not in data_files or (len(data_files) < 2 and not whole):
         wanted = "parquet files whose names begin with train and with test or validation"
-        raise DataError(f"{path} must have {wanted}, got {', '.join(f.name for f in files)}")
+        got = ", ".join(f.name for f in files)
+        raise DataError(f"{path} must have {wanted}, got {got}: or {ADVICE}")
     for name, chosen in splits.items():
         folders = sorted({str(file.parent) for file in chosen})
         if len(folders) > 1:  # as in a repository of several datasets, or of several labellings
@@ -112,19 +138,43 @@ def _load(subject: str, *arguments: str, **options: Any) -> Mapping[str, Any]:
         raise DataError(f"{subject} can't be read: {first}") from error
 
 
-def _columns(features: Mapping[str, Any], kind: Kind, label: str | None) -> tuple[str, str]:
+def _feature(kind: Kind) -> Any:
+    """Return the class of columns of such files."""
+    return datasets.Image if kind.name == "image" else datasets.Audio
+
+
+def _of_numbers(dataset: Any, column: str) -> bool:
+    """Whether a column has lists of numbers, or of lists of numbers."""
+    inside = dataset.data.schema.field(column).type
+    depth = 0
+    while hasattr(inside := getattr(inside, "storage_type", inside), "value_field"):
+        inside, depth = inside.value_type, depth + 1
+    numeric = pyarrow.types.is_integer(inside) or pyarrow.types.is_floating(inside)
+    return depth in (1, 2) and numeric
+
+
+def _columns(dataset: Any, kind: Kind, label: str | None) -> tuple[str, str]:
     """Return the names of the column of files and of the column of labels."""
+    features = dataset.features
 
     def candidates(wanted: type, usual: Sequence[str]) -> list[str]:
         typed = [name for name, column in features.items() if isinstance(column, wanted)]
         return typed + [name for name in usual if name in features]
 
-    files = candidates(getattr(datasets, kind.name.capitalize()), kind.columns)
+    files = candidates(_feature(kind), kind.columns)
+    if kind.name == "signal" and not files:
+        files = [name for name in features if _of_numbers(dataset, name)]
+        if len(files) > 1:
+            wrong = f"several columns of lists of numbers: {', '.join(files)}"
+            raise DataError(f"the data have {wrong}: call that of signals {kind.columns[0]!r}")
     labels = candidates(datasets.ClassLabel, LABEL_COLUMNS)
     if label is not None:
         labels = [label] if label in features else []
     if not files or not labels:
-        wanted = f"a column of {kind.name} files ({', '.join(kind.columns)}) and "
+        what = (
+            "signals, files or lists of numbers" if kind.name == "signal" else f"{kind.name} files"
+        )
+        wanted = f"a column of {what} ({', '.join(kind.columns)}) and "
         wanted += label or f"one of labels ({', '.join(LABEL_COLUMNS)})"
         raise DataError(f"the data must have {wanted}, got {', '.join(features)}")
     return files[0], labels[0]

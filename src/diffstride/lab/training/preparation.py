@@ -74,6 +74,8 @@ def _images(config: Config, known: Facts | None) -> Prepared:
             skip_corrupt=options.skip_corrupt,
             encoded=options.inception_crop,
             classes=known["classes"] if known else None,
+            test_fraction=options.test_fraction,
+            group=options.group,
         )
     if known is None:
         mean, std = batches.statistics(data.train)
@@ -113,7 +115,13 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     train, test, classes = {}, {}, {}
     for name, (path, label) in _tasks(options).items():
         *splits, classes[name] = open_files(
-            path, AUDIO, layout=options.layout, label=label, limit=options.limit
+            path,
+            AUDIO,
+            layout=options.layout,
+            label=label,
+            limit=options.limit,
+            test_fraction=options.test_fraction,
+            group=options.group,
         )
         train[name], test[name] = (
             recordings.load(files, options.cache, path, skip_corrupt=options.skip_corrupt)
