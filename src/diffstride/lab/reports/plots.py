@@ -43,6 +43,8 @@ PNG_STYLE = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
 Points: TypeAlias = Sequence[tuple[float, float]]
 Curve: TypeAlias = tuple[int, int, Sequence[Points]]
 """A colour, a kind of dash, and the points of every run."""
+CutoffCurve: TypeAlias = tuple[int, Sequence[tuple[float, float, float, float]], float | None]
+"""A colour, points of cut-off, accuracy and its band, and the cut-off that was learned."""
 Values: TypeAlias = Sequence[Sequence[float]]
 Marks: TypeAlias = Sequence[Sequence[float | None]]
 T = TypeVar("T")
@@ -145,6 +147,28 @@ def passband(
     for i, weights in enumerate(windows):
         ax.plot(np.arange(len(weights)), weights, marker=".", ms=5, color=colour(i))
     return _svg(ax, xlabel=xlabel, ylabel="weight m(f)", xlim=(0, highest), ylim=(0, 1.06))
+
+
+@styled
+def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
+    """Accuracy over the cut-off, a line with its band for each place; below, what was learned.
+
+    The learned cut-off of the first line, which is of the input, goes through all of the figure.
+    """
+    ax = _panel(260)
+    for i, (index, points, learned) in enumerate(lines):
+        x, y, low, high = zip(*points, strict=True)
+        ax.plot(x, y, marker=".", ms=5, color=colour(index))
+        ax.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
+        if learned and i:
+            ax.axvline(learned, ymax=0.07, color=colour(index), lw=2.5)
+        elif learned:
+            ax.axvline(learned, color=MUTED, lw=1.2, linestyle=DASHES[1])
+    cutoffs = [x for _, points, _ in lines for x, *_ in points]
+    ax.set(xscale="log", xlim=(min(cutoffs) / 1.15, max(cutoffs) * 1.15))
+    ax.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5), numticks=9), minor_locator=NullLocator())
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    return _svg(ax, xlabel=xlabel, ylabel="accuracy")
 
 
 def _panel(height: float, labels: Sequence[str] = ()) -> Any:
