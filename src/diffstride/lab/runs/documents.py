@@ -40,6 +40,8 @@ STRIDE_COLUMNS: dict[str, Column] = {
     "loss_gradient_error": (float, "a number of at least 0", lambda error: error >= 0),
 }
 """The columns of strides.csv. Other tables share some; all their others hold numbers."""
+STEP_SECONDS = "step_seconds"
+"""The column of times.csv with the mean time of a training step alone; older runs have none."""
 
 
 class RunError(ValueError):
