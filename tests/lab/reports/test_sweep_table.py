@@ -273,3 +273,18 @@ def test_costs_are_shown_relative_to_the_first_method(tmp_path):
         "Scale small: an abacus.",
     ]
     assert "Training: time per step,spectral,0.75,1.32" in (tmp_path / "table.csv").read_text()
+
+
+def test_seconds_per_step_are_of_training_alone_where_runs_know_it(folder):
+    said = "seconds per step are of the last epoch"
+    assert f"{said}, its evaluation included." in write_tables(folder)
+    timed = "epoch,step,seconds,step_seconds\n1,10,90,\n2,20,5,0.125\n"
+    (folder / "diffstride-3-s0" / "times.csv").write_text(timed)
+    assert f"{said}, without its evaluation, but for runs made before" in write_tables(folder)
+    with (folder / "table.csv").open() as file:
+        rows = {(row["row"], row["column"]): row for row in csv.DictReader(file)}
+    assert rows["(3)", "diffstride"]["seconds_per_step"] == "0.125"
+    assert rows["(2)", "strided"]["seconds_per_step"] == "0.5"
+    for path in folder.glob("*/times.csv"):
+        path.write_text(timed)
+    assert f"{said}, without its evaluation." in write_tables(folder)

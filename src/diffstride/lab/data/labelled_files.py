@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+
+from diffstride.lab.runs.waiting import progress_bar
 
 TEST_SPLITS = ("test", "validation", "val")  # names of the set to test on; the first is used
 MOST_FOLDERS = 1_000_000  # a walk through more folders goes round in links
@@ -182,7 +183,7 @@ def decode_all(
 
     done, text = 0, f"reading the {files.split} set"
     with (
-        tqdm(None, text, len(files), leave=False, delay=2, disable=None) as bar,
+        progress_bar(text, len(files)) as bar,
         ThreadPoolExecutor(os.cpu_count()) as threads,
     ):
         for start in range(0, len(files), AT_ONCE):

@@ -12,7 +12,13 @@ from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.config_file import typed
-from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
+from diffstride.lab.runs.documents import (
+    STEP_SECONDS,
+    DamagedFile,
+    read_json,
+    read_rows,
+    read_yaml,
+)
 from diffstride.lab.runs.run_folder import read_facts
 
 CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
@@ -95,10 +101,15 @@ class RunRecord:
         self.smoothness: float = of_the_end.smoothness
         self.finished = bool(self.metrics) and self.epochs >= self.planned_epochs
         self.minutes = sum(row["seconds"] for row in self.times) / 60
-        # The time of a step in the last epoch, that is with the strides of the end.
+        # The time of a step in the last epoch, that is with the strides of the end. Older runs have
+        # that of the whole epoch alone, its evaluation and its files included.
         steps = [0.0, *(row["step"] for row in self.times)]
         taken = steps[-1] - steps[-2] if self.times else 0.0
-        self.seconds_per_step = self.times[-1]["seconds"] / taken if taken > 0 else None
+        step = self.times[-1].get(STEP_SECONDS) if self.times else None
+        self.steps_timed_alone = step is not None
+        if step is None and taken > 0:
+            step = self.times[-1]["seconds"] / taken
+        self.seconds_per_step: float | None = step
         self.penalty = fixed_penalty or self.last("stride_penalty") or None
         # Of a network for several tasks: the test accuracy of each after the last epoch.
         start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}

@@ -25,7 +25,7 @@ class Cell:
     """What the finished runs of one row and column say, beside the paper; accuracies in percent.
 
     There are ``count`` accuracies, and will be as many as ``planned``. The seconds are those of a
-    step in the last epoch, including a share of its evaluation.
+    training step in the last epoch, as the runs tell them.
     """
 
     here: Figures

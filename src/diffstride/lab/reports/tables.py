@@ -160,7 +160,7 @@ def notes(sweep: Sweep) -> list[str]:
         f"Scale {plan['scale']}, n = {len(seeds)} (seed{'s' * (len(seeds) > 1)} "
         f"{', '.join(map(str, seeds))})" + "".join(f", {fact}" for fact in _shared(sweep)) + ".",
         "M MACs are of the network as it is in the end, for one example; seconds per step are of "
-        "the last epoch, its evaluation included.",
+        f"the last epoch{_what_a_step_is(sweep)}.",
         *_windows(sweep),
         *_budgets(sweep),
     ]
@@ -169,6 +169,14 @@ def notes(sweep: Sweep) -> list[str]:
         listed = ", ".join(missing[:MOST_MISSING]) + (f" and {more} more" if more > 0 else "")
         lines.append(f"{total - len(missing)} of {total} runs are finished; missing: {listed}.")
     return lines
+
+
+def _what_a_step_is(sweep: Sweep) -> str:
+    """What is in the seconds of a step: runs of earlier versions have its evaluation in them."""
+    alone = [run.steps_timed_alone for run in sweep.runs.values() if run.seconds_per_step]
+    if not any(alone):
+        return ", its evaluation included" if alone else ""
+    return ", without its evaluation" + ("" if all(alone) else ", but for runs made before that")
 
 
 def _shared(sweep: Sweep) -> Iterator[str]:

@@ -42,6 +42,8 @@ STRIDE_COLUMNS: dict[str, Column] = {
     "cutoff": (float, "a number of at least 0", lambda frequency: frequency >= 0),
 }
 """The columns of strides.csv. Other tables share some; all their others hold numbers."""
+STEP_SECONDS = "step_seconds"
+"""The column of times.csv with the mean time of a training step alone; older runs have none."""
 
 
 class RunError(ValueError):

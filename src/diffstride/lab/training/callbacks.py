@@ -1,13 +1,12 @@
 """What happens around training: strides are followed, metrics written, checkpoints kept."""
 
 import math
-import os
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import nn
 from torch.optim import Optimizer
@@ -18,8 +17,9 @@ from diffstride.analysis.training import stride_penalty
 from diffstride.core.arguments import per_axis
 from diffstride.files import write
 from diffstride.lab.runs.config import ModelConfig
-from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
+from diffstride.lab.runs.documents import STEP_SECONDS, STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.runs.waiting import say
 from diffstride.lab.training.loss_gradients import LossGradients
 from diffstride.layers.resizer import learned_strides
 
@@ -164,6 +164,34 @@ class FiniteNumbers(Callback):
             raise diverged("weights or strides became infinite", trainer)
 
 
+class StepTimes:
+    """The mean time of the training steps of an epoch: no evaluation, no writing of files.
+
+    A step lasts from the end of the one before to its own end, the making of its batch included.
+    The first one of a process also loads code, allocates memory and starts threads: unless it is
+    the only one of its epoch, it does not count.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.is_first = clock, True
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        self.began, self.ended, self.number = self.clock(), 0.0, 0
+        self.first: float | None = None
+
+    def end_step(self) -> None:
+        self.ended, self.number = self.clock(), self.number + 1
+        if self.is_first:
+            self.is_first, self.first = False, self.ended
+
+    def mean(self) -> float:
+        """Return the seconds of a step of this epoch; it must have had one."""
+        if self.first is not None and self.number > 1:
+            return (self.ended - self.first) / (self.number - 1)
+        return (self.ended - self.began) / self.number
+
+
 class RunWriter(Callback):
     """Writes metrics.csv, times.csv and checkpoints of a run after each epoch, and prints a line.
 
@@ -172,11 +200,14 @@ class RunWriter(Callback):
 
     state_key = "Metrics"  # as in all checkpoints so far
 
-    def __init__(self, run: Run, monitor: StrideMonitor) -> None:
-        self.run, self.monitor = run, monitor
+    def __init__(
+        self, run: Run, monitor: StrideMonitor, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.run, self.monitor, self.clock = run, monitor, clock
         self.rows: list[dict[str, Any]] = []
         self.times: list[dict[str, Any]] = []
         self.began = 0.0
+        self.steps = StepTimes(clock)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # What the checkpoint knows, for files that are damaged or an epoch ahead of it.
@@ -184,7 +215,13 @@ class RunWriter(Callback):
             self._write(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.began = time.monotonic()
+        self.began = self.clock()
+        self.steps.begin_epoch()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.is_last_batch or self.steps.is_first:  # a GPU may be behind
+            wait_for(pl_module.device)
+        self.steps.end_step()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         means = pl_module.means()
@@ -192,17 +229,15 @@ class RunWriter(Callback):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({**epoch, "lr": rate, **means, **self.monitor.totals})
         # Apart from metrics, which are the same in every run of the same config.
-        self.times.append({**epoch, "seconds": round(time.monotonic() - self.began, 3)})
+        seconds, step = self.clock() - self.began, self.steps.mean()
+        self.times.append({**epoch, "seconds": round(seconds, 3), STEP_SECONDS: round(step, 6)})
         for logger in trainer.loggers:
             logger.log_metrics(means, step=trainer.global_step)
         self._write(trainer)
         if trainer.is_global_zero:
             line = f"epoch {epoch['epoch']:3}  loss {means['train_loss']:.3f}  "
             line += f"accuracy {means['test_accuracy']:.2%}{strides_text(pl_module.model)}"
-            try:
-                print(line, flush=True)
-            except BrokenPipeError:  # nobody reads any more: train on
-                sys.stdout = Path(os.devnull).open("w")
+            say(line)
         path = self.run.checkpoint_file(epoch["epoch"])
         # The best first: who is killed between the two repeats the epoch, and writes both.
         is_best = means["test_accuracy"] >= max(row["test_accuracy"] for row in self.rows)
@@ -222,50 +257,19 @@ class RunWriter(Callback):
         return {"rows": self.rows, "times": self.times}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows, self.times = list(state_dict["rows"]), list(state_dict["times"])
+        # Those of older runs have no time of a step by itself.
+        self.rows = list(state_dict["rows"])
+        self.times = [
+            {**row, STEP_SECONDS: row.get(STEP_SECONDS, "")} for row in state_dict["times"]
+        ]
 
 
-class Progress(Callback):
-    """Shows a bar over all epochs with loss, accuracy and strides, in a terminal only."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console()
-        if not (trainer.is_global_zero and console.is_terminal):
-            return
-        self.bar = Progress(
-            TextColumn("epoch {task.fields[epoch]} of " + str(trainer.max_epochs)),
-            BarColumn(bar_width=20),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"),
-            console=console,
-            transient=True,
-        )
-        self.bar.add_task("", total=int(trainer.estimated_stepping_batches))
-        self._show(trainer, "")
-        self.bar.start()
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if self.bar is not None:
-            means = pl_module.means(everywhere=False)
-            text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
-            self._show(trainer, text + strides_text(pl_module.model))
-
-    def _show(self, trainer: Trainer, text: str) -> None:
-        state = {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}
-        self.bar.update(self.bar.task_ids[0], **state, text=text)
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
-
-    on_exception = on_train_end
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has done what it was asked to: a clock is read now."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def is_finite(module: nn.Module) -> bool:

@@ -200,7 +200,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
             raise DataError(f"{options.path} {wrong}, and the run was trained on {channels}")
         if rate and known["rate"]:
             ratio, rate = rate / known["rate"], known["rate"]
-    facts = {
+    facts: dict[str, Any] = {
         "size": (data.test.channels, length),
         "axes": ("time",),
         "rate": rate,

@@ -67,12 +67,12 @@ OWN = dict(convention="tight", smoothness=1.0, placement="before")
 SIGNALS = vary(
     Config(),
     model=dict(name="signal_cnn", **OWN),
-    data=dict(kind="signals", batch_size=64),
+    data=dict(kind="signals", batch_size=16),
     optim=dict(name="adamw", lr=2e-3, weight_decay=0.05, stride_lr=0.03, schedule="onecycle"),
     trainer=dict(epochs=100),
 )
-WAVEFORM = vary(SIGNALS, model=dict(strides=(4.0, 4.0, 4.0, 4.0, 2.0)), data=dict(length=16_000))
-SMALL = dict(model=dict(width=0.25), trainer=dict(epochs=30))
+WAVEFORM = vary(SIGNALS, model=dict(strides=(4.0, 4.0, 4.0, 4.0, 2.0)), data=dict(length=16_000, batch_size=64))
+SMALL: dict[str, Any] = dict(model=dict(width=0.25), trainer=dict(epochs=40))
 
 RECIPES = {
     "digits": recipe(

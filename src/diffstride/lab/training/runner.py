@@ -20,6 +20,7 @@ from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import callbacks, preparation
 from diffstride.lab.training.preparation import Prepared, prepare
+from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
@@ -136,11 +137,11 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[*schedule, callbacks.FiniteNumbers(), monitor, writer, callbacks.Progress()],
+        callbacks=[*schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
-        enable_progress_bar=False,  # callbacks.Progress shows one
+        enable_progress_bar=False,  # ours shows one
         enable_model_summary=False,
         num_sanity_val_steps=0,
         deterministic=True,
