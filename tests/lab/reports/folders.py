@@ -91,6 +91,27 @@ def example(label="7", height=32, width=32):
     return {"label": label, "pixels": pixels}
 
 
+def signal(label="bee", samples=2000):
+    """A wave that becomes faster, and louder up to the middle."""
+    turns = [0.4 * math.pi * n * n / samples for n in range(samples)]
+    louder = [math.sin(math.pi * (n + 0.5) / samples) for n in range(samples)]
+    values = [round(a * math.cos(t), 4) for a, t in zip(louder, turns, strict=True)]
+    return {"label": label, "samples": values}
+
+
+SOUND = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 40, 20]}
+"""The facts of spectrograms, as older runs have them."""
+
+
+def write_signals(folder, *, rate=8000, length=4000, sites=5, **settings):
+    """A run on signals, with a second axis nowhere; without a rate, samples are the unit."""
+    facts = {"axes": ["time"], "sampling_rate": [rate or 1], "size": [2, length]}
+    facts["units"] = ["Hz" if rate else "cycles per sample"]
+    strides = {"strides": [2.0] * sites, "ends": [2.0 + 0.5 * i for i in range(sites)]}
+    settings = {"examples": [signal(), signal("fly", 1500)], **strides, **settings}
+    return write_run(folder, size=(length,), facts=facts, **settings)
+
+
 def write_sweep(folder, rows, columns, seeds, *, title="Cats, ResNet-18", paper=None, **settings):
     """A sweep whose accuracies are 0.5, then 0.02 more a row, 0.1 a column, 0.01 a seed."""
     folder.mkdir(parents=True)

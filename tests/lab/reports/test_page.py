@@ -14,7 +14,8 @@ import torch
 
 from diffstride import functional
 from diffstride.core.windows import kept_length
-from diffstride.lab.reports import learned_strides, page, plots, windows
+from diffstride.lab.reports import page, plots, windows
+from diffstride.lab.reports.panel import for_panel
 from diffstride.lab.reports.run_reader import RunRecord
 from tests.lab.reports.folders import example, label, write_run, write_sweep
 
@@ -96,9 +97,7 @@ def test_windows_are_drawn_by_the_convention_of_the_run(tmp_path):
         (folder / "config.yaml").write_text(json.dumps(config))
         runs.append(RunRecord(folder))
     assert [[run.offset(axis) for axis in (0, 1)] for run in runs] == [[0, 1], [0, 0]]
-    assert {layer["convention"] for layer in learned_strides.for_panel(runs[1:])["layers"]} == {
-        "symmetric"
-    }
+    assert [for_panel([run])["convention"] for run in runs] == ["paper", "symmetric"]
 
 
 def test_a_spectrum_has_its_peak_where_the_wave_is():
@@ -119,6 +118,7 @@ def test_a_run_from_beginning_to_end(tmp_path):
         "Summary",
         "Strides while training",
         "Windows on the data",
+        "What layers let pass",
         "Training",
         "The run",
         "Data and environment",
@@ -228,7 +228,7 @@ def test_many_runs_are_drawn_by_their_beginnings(tmp_path):
     ]
 
 
-def test_sound_says_what_the_first_layer_lets_pass(tmp_path):
+def test_sound_says_what_each_layer_lets_pass(tmp_path):
     facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 40, 20]}
     runs = [
         write_run(tmp_path / f"{i}", facts=facts, size=(40, 20), ends=(2.0 + i, 2.0), tasks=["x"])
@@ -241,10 +241,12 @@ def test_sound_says_what_the_first_layer_lets_pass(tmp_path):
     told = found.text["Data and environment"]
     assert "path data/cats" in told and "tasks x=notes:pitch, y=birds" in told
     assert "handwritten" not in told
-    assert (
-        "0 time 25 Hz 1 0 frequency 0.2439 cycles per mel channel 1 1 time 16.67 Hz"
-        in (found.text["What the first layer lets pass"])
-    )
+    # 40 moments at 100 Hz become 24 at stride 2, of which the second layer has 60 Hz.
+    told = found.text["What layers let pass"]
+    assert "0 stages.0.down time 25 25 Hz 1" in told
+    assert "0 stages.0.down frequency 0.2439 0.2439 cycles per mel channel 1" in told
+    assert "0 stages.1.down time 15 15 Hz 1" in told
+    assert "1 stages.0.down time 16.67 16.67 Hz 1" in told
     assert "40.0 %" in found.text["All runs"]  # of the task
 
 

@@ -267,7 +267,6 @@ def test_costs_are_shown_relative_to_the_first_method(tmp_path):
         "  paper                  –        1.32",
         "  ms                     500      750",
         "Training: peak memory    1.00     1.25",
-        "  paper                  –        –",
         "  MB                     4        5",
         "",
         "Scale small: an abacus.",

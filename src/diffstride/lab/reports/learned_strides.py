@@ -1,23 +1,19 @@
 """The sections on what was learned: strides, and what their windows let pass of real inputs."""
 
-import base64
-import io
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports import chapters, pictures, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section, figures
 from diffstride.lab.reports.formats import mean, mean_sd
-from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord, StrideHistory
-from diffstride.lab.reports.windows import Array, downsample, fit, spectrum, window
-from diffstride.text import times
+from diffstride.lab.reports.run_reader import RunRecord, StrideHistory
+from diffstride.lab.reports.windows import Array, spectrum, window
 
 MOST_PANELS = 24
 MOST_RUNS = 6
-MOST_IMAGES = 2
-LARGEST = 64  # of an example in the panel, which computes while one drags
+MOST_EXAMPLES_SHOWN = 2
+MOST_CUTOFFS = 40  # more rows than this are folded
 
 
 def strides_while_training(chapter: Chapter) -> Section:
@@ -36,10 +32,12 @@ def strides_while_training(chapter: Chapter) -> Section:
         curves = [(layers.index(layer), axis, points) for (layer, axis), points in lines.items()]
         svg = plots.curves(curves, ylabel="stride", limits=limits)
         items.append((svg, group.title))
-    text = "Each layer has a colour, in their order, each axis a dash. Epoch 0 is the start."
+    axes = [name for run in runs[:1] for name, _, _ in run.axes]
+    text = "Each layer has a colour, in their order{}. Epoch 0 is the start."
+    text = text.format(", each axis a dash" if len(axes) > 1 else "")
     if len(groups) > MOST_PANELS:
         text += f" Only the first {MOST_PANELS} of {len(groups)} groups are drawn."
-    dashes: Legend = [(None, i, name) for run in runs[:1] for i, name in enumerate(run.axes)]
+    dashes: Legend = [(None, i, name) for i, name in enumerate(axes)] if len(axes) > 1 else []
     return Section("Strides while training", text, figures([*layer_legend(runs), *dashes], items))
 
 
@@ -94,98 +92,78 @@ def windows_on_data(chapter: Chapter) -> Section:
             candidates.setdefault(group.row if chapter.sweep else run.name, []).append(run)
     rows = list(candidates.values())[:MOST_RUNS]
     chosen = [min(runs, key=lambda run: not run.examples) for runs in rows]
-    text = "What each layer lets pass, over the frequencies of its input in periods per axis: "
-    text += "those of the data, if layers follow one another. Shaded: what the first layer keeps."
+    text = "What each layer lets pass, over the frequencies of the data, if layers follow one "
+    text += "another. Shaded: what is below the lowest cut-off, that of all layers together."
     if any(run.examples for run in chosen):
         text += " Grey: the spectrum of real inputs, down to 60 dB below the strongest frequency. "
-        text += "Images are inputs after the windows alone, without the convolutions between them."
+        text += "Examples are inputs after the windows alone, without the convolutions between."
     blocks = [block for run in chosen for block in _window_blocks(run)]
     return Section("Windows on the data", text, blocks)
 
 
 def _window_blocks(run: RunRecord) -> list[Block]:
-    """A figure for each axis with the windows of all layers, and a row of images per example."""
-    images = [image for _, image in run.examples if image.ndim == len(run.axes)]
-    items = []
-    for axis, name in enumerate(run.axes):
-        strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
-        windows = [
-            window(size, stride.last, run.smoothness, offset, kept, run.convention)
-            for stride in strides
-            for size, kept in [stride.sizes]
-        ]
-        background = spectrum(images, axis) if images else None
-        xlabel = f"{name}: frequency (periods per axis)"
-        svg = plots.passband(background, windows, *strides[0].sizes, xlabel=xlabel)
-        items.append((svg, f"{run.name}: windows, {name}"))
-    blocks = figures(layer_legend([run]), items)
-    for label, image in run.examples[:MOST_IMAGES] if images else ():
-        height, width = image.shape
-        title = f"{run.name}: an example of “{label}”, and what is left after each layer"
-        shown = {"title": title, "shape": f"{width} / {height}", "items": _images(run, image)}
-        blocks.append({"kind": "images"} | shown)
-    return blocks
-
-
-def _images(run: RunRecord, image: Array) -> list[tuple[str, str]]:
-    """An image, and what is left of it after the window of each layer in turn."""
-    items = [(_png_address(image), f"input, {times(image.shape)}")]
-    for i, strides in enumerate(run.layers.values()):
-        sizes = [stride.sizes[0] for stride in strides]
-        if any(size > length for size, length in zip(sizes, image.shape, strict=True)):
-            break  # the network has made it larger meanwhile
-        image = fit(image, sizes)
-        for stride in strides:
-            rule = run.smoothness, run.offset(stride.axis), run.convention
-            image = downsample(image, stride.axis, stride.last, *rule)
-        items.append((_png_address(image), f"layer {i + 1}, {times(image.shape)}"))
-    return items
-
-
-def _grey(image: Array) -> Any:
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
-
-
-def _png_address(image: Array) -> str:
-    """The address of a grey image with values from 0 to 255, with the PNG itself in it."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    Image.fromarray(_grey(image)).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
-    """What the interactive panel begins with: examples, and the layers of the first run."""
-    examples = next((run.examples for run in runs if run.examples), [])
-    small = [(label, fit(image, [LARGEST] * image.ndim)) for label, image in examples]
-    layers = [
-        {
-            "label": f"{stride.layer}, {run.axes[stride.axis]}",
-            "size": stride.sizes[0],
-            "stride": stride.last,
-            "smoothness": run.smoothness,
-            "convention": run.convention,
-        }
-        for run in [run for run in runs if run.sizes_known][:1]
-        for stride in run.strides
+    """A figure for each axis with the windows of all layers, and what they leave of examples."""
+    items = [
+        (_windows_along(run, axis), f"{run.name}: windows along {name}")
+        for axis, (name, _, _) in enumerate(run.axes)
     ]
-    images = [{"label": label, "pixels": _grey(image).tolist()} for label, image in small]
-    return {"examples": images, "layers": layers}
+    blocks = figures(layer_legend([run]), items)
+    examples = run.examples[:MOST_EXAMPLES_SHOWN]
+    if len(run.axes) == 1:
+        drawn = [(_traces(run, s), pictures.title(run, label)) for label, s in examples]
+        return blocks + figures([], drawn)
+    return blocks + [pictures.row_of_images(run, label, image) for label, image in examples]
 
 
-def first_layer_cutoffs(chapter: Chapter) -> Section:
-    """The frequencies up to which the first layer lets sound pass, in units of the data."""
-    rows = []
+def _windows_along(run: RunRecord, axis: int) -> str:
+    """The windows of all layers along an axis, as a figure."""
+    name, rate, unit = run.axes[axis]
+    strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
+    windows = [
+        window(size, stride.last, run.smoothness, offset, kept, run.convention)
+        for stride in strides
+        for size, kept in [stride.sizes]
+    ]
+    examples = [example for _, example in run.examples]
+    background = None
+    if examples:
+        strength, longest = spectrum(examples, axis), max(e.shape[axis] for e in examples)
+        background = rate / longest * np.arange(len(strength), dtype=np.float64), strength
+    return plots.passband(
+        background,
+        [(run.period(axis) * np.arange(len(w), dtype=np.float64), w) for w in windows],
+        min(map(run.cutoff, strides)),
+        strides[0].sizes[0] / 2 * run.period(axis),
+        xlabel=f"along {name} ({unit})",
+    )
+
+
+def _traces(run: RunRecord, signal: Array) -> str:
+    """A signal, and what is left of it after each layer, as a figure."""
+    axis = run.axes[0]
+    label, _ = pictures.scale(axis, len(signal))
+    rows: list[tuple[str, int | None, Array]] = [("input", None, signal)]
+    rows += [(f"layer {i + 1}", i, left) for i, left in enumerate(pictures.left_of(run, signal))]
+    return plots.traces(rows, len(signal) / axis.rate, xlabel=label)
+
+
+def cutoffs(chapter: Chapter) -> Section:
+    """The frequencies up to which each layer, and all up to it, let pass, in units of the data."""
+    found: dict[tuple[str, str, str, str], list[tuple[float, float]]] = {}
     for group in chapter.groups:
-        cutoffs: dict[str, list[float]] = {}
-        for run in group.runs:
-            in_units = {"axes", "sampling_rate"} <= set(run.data_facts)
-            for stride in run.first_layer if in_units else ():
-                cutoffs.setdefault(run.axes[stride.axis], []).append(run.cutoff(stride))
-        for axis, values in cutoffs.items():
-            text = " ± ".join(map(format, mean_sd(values), (".4g", ".2g")))
-            rows.append([group.title, axis, text, CUTOFF_UNITS.get(axis, ""), len(values)])
-    caption = "Cut-off of the first layer: the highest frequency that passes whole"
-    head = ["runs", "axis", "cut-off", "unit", "n"]
-    return Section("What the first layer lets pass", "", chapters.table(caption, head, rows))
+        for run in [run for run in group.runs if run.sizes_known]:
+            for stride in run.strides:
+                name, _, unit = run.axes[stride.axis]
+                both = run.cutoff(stride), run.lowest_cutoff(stride)
+                found.setdefault((group.title, stride.layer, name, unit), []).append(both)
+    rows = []
+    for (title, layer, name, unit), values in found.items():
+        own, lowest = (
+            " ± ".join(map(format, mean_sd(column), (".4g", ".2g")))
+            for column in zip(*values, strict=True)
+        )
+        rows.append([title, layer, name, own, lowest, unit, len(values)])
+    caption = "Cut-offs: the highest frequency that a layer lets pass whole, and the lowest so far"
+    head = ["runs", "layer", "axis", "cut-off", "lowest so far", "unit", "n"]
+    folded = len(rows) > MOST_CUTOFFS
+    return Section("What layers let pass", "", chapters.table(caption, head, rows, folded))

@@ -12,6 +12,7 @@ from diffstride import files
 from diffstride.lab.reports import learned_strides, plots, resolution, results, trade_offs
 from diffstride.lab.reports.chapters import collect
 from diffstride.lab.reports.formats import TEMPLATES, environment, number, plus_minus
+from diffstride.lab.reports.panel import for_panel
 
 SECTIONS = (
     results.summary,
@@ -22,7 +23,7 @@ SECTIONS = (
     trade_offs.what_strides_buy,
     results.accuracy_costs,
     learned_strides.windows_on_data,
-    learned_strides.first_layer_cutoffs,
+    learned_strides.cutoffs,
     results.training_curves,
     results.every_run,
     results.data_and_environment,
@@ -54,19 +55,20 @@ def render(paths: Iterable[Path]) -> str:
         return Markup(plots.numbered(svg, next(numbers)).replace("<svg", start, 1))
 
     filters = {"number": number, "plus_minus": plus_minus, "svg": labelled}
-    files_in_page = ("theme.js", "panel.js", "report.css")
-    theme, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
+    filters["short"] = "{:.4g}".format
+    files_in_page = ("page.js", "panel.js", "report.css")
+    page, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
     # Everything that is not made here is escaped: names, labels and settings are words of others.
     template = environment(filters, autoescape=True, lstrip_blocks=True)
     return template.get_template("report.html.jinja").render(
         title=" and ".join(chapter.title for chapter in chapters),
         chapters=[(c.title, [s for make in SECTIONS if (s := make(c)).blocks]) for c in chapters],
         css=css,
-        scripts={"theme": theme, "panel": panel},
+        scripts={"page": page, "panel": panel},
         # Nothing is fetched, and no script runs but these two.
         policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src {_hash(theme)} {_hash(panel)}",
-        panel=learned_strides.for_panel([run for chapter in chapters for run in chapter.runs]),
+        f"script-src {_hash(page)} {_hash(panel)}",
+        panel=for_panel([run for chapter in chapters for run in chapter.runs]),
     )
 
 

@@ -6,6 +6,7 @@ runs are written beside figures wherever there is room, and never read as mathem
 
 import io
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,15 +16,17 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from matplotlib import colormaps, style
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from diffstride.files import write
 from diffstride.lab.reports.formats import TEMPLATES, Figures
-from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array
 
 WIDTH = 400
 SERIES = 8
+FAR = 10  # values that are farther apart than by this factor are drawn in powers of 2
+MOST_MARKED = 80  # points of a window that are drawn as such
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 # Colours that nothing else has, in place of which the page's own are written.
@@ -135,18 +138,31 @@ def means(
 
 @styled
 def passband(
-    spectrum: Array | None, windows: Sequence[Array], size: int, kept: int, *, xlabel: str
+    spectrum: tuple[Array, Array] | None,
+    windows: Sequence[tuple[Array, Array]],
+    cutoff: float,
+    highest: float,
+    *,
+    xlabel: str,
 ) -> str:
-    """The windows of layers over frequency, on the spectrum of inputs; what is kept is shaded."""
-    ax, highest = _panel(260), size // 2
-    ax.axvspan(0, kept / 2, color=colour(0), alpha=0.1, linewidth=0)
+    """The windows of layers over frequency, on the spectrum of inputs in dB; shaded to the cut-off.
+
+    Frequencies are in powers of 2 where the cut-off is very low.
+    """
+    ax, is_wide = _panel(260), highest > FAR * cutoff
+    low = cutoff / 4 if is_wide else 0.0
+    ax.axvspan(low, cutoff, color=colour(0), alpha=0.1, linewidth=0)
     if spectrum is not None:
-        height = np.clip(1 + spectrum / 60, 0.0, 1.0)  # from −60 dB to the peak
-        frequency, highest = np.arange(len(height)), max(highest, len(height) - 1)
+        frequency, strength = _peaks(*spectrum)
+        height, highest = np.clip(1 + strength / 60, 0.0, 1.0), max(highest, frequency[-1])
         ax.fill_between(frequency, height, step="mid", color=MUTED, alpha=0.28, linewidth=0)
-    for i, weights in enumerate(windows):
-        ax.plot(np.arange(len(weights)), weights, marker=".", ms=5, color=colour(i))
-    return _svg(ax, xlabel=xlabel, ylabel="weight m(f)", xlim=(0, highest), ylim=(0, 1.06))
+    for i, (frequency, weights) in enumerate(windows):
+        marker = "." if len(weights) <= MOST_MARKED else ""
+        ax.plot(frequency, weights, marker=marker, ms=5, color=colour(i))
+    if is_wide:
+        _in_powers_of_two(ax, "x")
+    settings = {"xlim": (low, highest), "ylim": (0, 1.06)}
+    return _svg(ax, xlabel=xlabel, ylabel="weight m(f)", **settings)
 
 
 @styled
@@ -171,16 +187,36 @@ def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
     return _svg(ax, xlabel=xlabel, ylabel="accuracy")
 
 
-def _panel(height: float, labels: Sequence[str] = ()) -> Any:
-    """The axes of a new figure, in the units of the page, with room for labels on the left."""
-    left = min(150, 18 + 6.5 * max(map(len, labels))) if labels else 54
-    box = (left / WIDTH, 40 / height, 1 - (left + 14) / WIDTH, 1 - 50 / height)
-    return Figure(figsize=(WIDTH / 72, height / 72)).add_axes(box)
+@styled
+def traces(rows: Sequence[tuple[str, int | None, Array]], length: float, *, xlabel: str) -> str:
+    """Signals below one another, over the same time: a label, a colour and samples of each."""
+    ax = _panel(56 + 44 * len(rows))
+    largest = max(float(np.abs(values).max()) for _, _, values in rows) or 1.0
+    for row, (_, index, values) in enumerate(rows):
+        place = np.arange(len(values)) * (length / len(values))
+        look = {"color": MUTED if index is None else colour(index), "lw": 1.0}
+        ax.plot(place, row - 0.45 * values / largest, **look)
+    ax.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    ax.tick_params(axis="y", length=0)
+    return _svg(ax, xlabel=xlabel, xlim=(0, length), ylim=(len(rows) - 0.4, -0.6))
+
+
+def _peaks(x: Array, y: Array, most: int = 250) -> tuple[Array, Array]:
+    """At most so many points of a line: of neighbours the highest, in their middle."""
+    parts = max(1, math.ceil(len(x) / most))
+    groups = [slice(i, i + parts) for i in range(0, len(x), parts)]
+    return np.array([x[g].mean() for g in groups]), np.array([y[g].max() for g in groups])
+
+
+def _panel(height: float) -> Any:
+    """The axes of a new figure, in the units of the page, with room for whatever labels it gets."""
+    figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
+    return figure.add_subplot()
 
 
 def _rows(labels: Sequence[str], series: int, room: float) -> tuple[Any, list[list[float]]]:
     """The axes of a figure with a row for each label, and how low each series is in each."""
-    ax = _panel(70 + max(34, 13 * series) * len(labels), labels)
+    ax = _panel(70 + max(34, 13 * series) * len(labels))
     short = [label if len(label) <= 20 else f"{label[:19]}…" for label in labels]
     ax.set_yticks(range(len(labels)), short)
     ax.set_ylim(len(labels) - 0.5, -0.5)
@@ -194,13 +230,23 @@ def _rows(labels: Sequence[str], series: int, room: float) -> tuple[Any, list[li
 
 def _show(ax: Any, axis: str, low: float, high: float) -> None:
     """Show strides from low to high on an axis; in powers of 2 where they are very far apart."""
-    if high <= 10 * low:
+    if high <= FAR * low:
         margin = max(0.06 * (high - low), 0.02 * high)
         ax.set(**{f"{axis}lim": (low - margin, high + margin)})
         return
-    ax.set(**{f"{axis}scale": "log", f"{axis}lim": (low / 1.15, high * 1.15)})
+    _in_powers_of_two(ax, axis)
+    ax.set(**{f"{axis}lim": (low / 1.15, high * 1.15)})
+
+
+def _shortened(value: float, _: int) -> str:
+    """A tick; a part of 1 has three digits, for which there is room."""
+    return f"{value:.3g}" if value < 1 else f"{value:g}"
+
+
+def _in_powers_of_two(ax: Any, axis: str) -> None:
+    ax.set(**{f"{axis}scale": "log"})
     ticks = {"major_locator": LogLocator(base=2, numticks=9), "minor_locator": NullLocator()}
-    getattr(ax, f"{axis}axis").set(**ticks, major_formatter=StrMethodFormatter("{x:g}"))
+    getattr(ax, f"{axis}axis").set(**ticks, major_formatter=_shortened)
 
 
 def _thinned(points: Sequence[T], most: int = 150) -> Sequence[T]:
@@ -248,10 +294,10 @@ def draw_run(folder: Path) -> Path | None:
         left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
         for i, strides in enumerate(run.layers.values()):
             for stride in strides:
-                name = run.axes[stride.axis]
+                name, _, unit = run.axes[stride.axis]
                 label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
-                if i == 0 and (unit := CUTOFF_UNITS.get(name)):
-                    label += f", up to {run.cutoff(stride):.3g} {unit}"
+                if run.sizes_known:
+                    label += f", up to {run.lowest_cutoff(stride):.3g} {unit}"
                 shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
                 look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
                 left.plot(*zip(*stride.points, strict=True), **look)

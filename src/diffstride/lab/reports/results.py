@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from diffstride.lab.reports import chapters, plots
+from diffstride.lab.reports import chapters, pictures, plots
+from diffstride.lab.reports.axes import Axis
 from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
 from diffstride.lab.reports.formats import number, percent
 from diffstride.lab.reports.run_reader import RunRecord
@@ -81,10 +82,13 @@ def paper_comparison(chapter: Chapter) -> Section:
     cells = zip(*(sweep.cells(row, sweep.metrics[0]) for row in sweep.settings), strict=True)
     series = [[(cell.here, cell.paper) for cell in column] for column in cells]
     svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
-    title = "Accuracy by setting; filled: these runs, with their sd; rings: the paper"
+    title = "Accuracy by setting; filled: these runs, with their sd"
     legend = chapters.colour_legend(map(sweep.title, sweep.columns))
-    text = "Beside the paper's figures, and with the price of the network as it was in the end: "
-    text += "multiply-accumulates (millions) and seconds per step."
+    text = "With the price of the network as it was in the end: multiply-accumulates (millions) "
+    text += "and seconds per step."
+    if any(paper for column in series for _, paper in column):
+        title += "; rings: the paper"
+        text = f"Beside the paper's figures. {text}"
     return Section("Results", text, [*blocks, *chapters.figures(legend, [(svg, title)])])
 
 
@@ -195,11 +199,17 @@ def _data(run: RunRecord) -> dict[str, str]:
         values = {"tasks": _shown(tasks)}
     if "size" in facts:
         values["size of one example"] = times(facts["size"])
+        values["axes"] = ", ".join(map(_axis, run.axes, run.size))
     if classes := facts.get("classes"):
         by_task = classes.items() if isinstance(classes, dict) else ()
         values["classes"] = _shown({k: len(v) for k, v in by_task} or len(classes))
     splits = [split for split in ("train", "test") if split in facts]
     return values | {f"{split} examples": _shown(facts[split]) for split in splits}
+
+
+def _axis(axis: Axis, size: int) -> str:
+    """An axis with its length: "time (s) 1.5"."""
+    return " ".join(pictures.scale(axis, size))
 
 
 def _listings(title: str, mappings: Iterable[dict[str, str]], folded: bool = False) -> list[Block]:

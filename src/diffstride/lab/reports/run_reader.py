@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from diffstride.core.windows import CONVENTIONS
+from diffstride.lab.reports.axes import data_axes
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.config_file import typed
@@ -21,8 +22,6 @@ from diffstride.lab.runs.documents import (
 )
 from diffstride.lab.runs.run_folder import read_facts
 
-CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
-"""Units of the frequencies along the axes of spectrograms."""
 MOST_EXAMPLES = 3
 TRADE_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error")
 """The columns of strides.csv on what a stride saves and does to the loss; older runs have none."""
@@ -124,8 +123,11 @@ class RunRecord:
         self.layers = {name: [s for s in self.strides if s.layer == name] for name in layers}
         self.first_layer = next(iter(self.layers.values()), [])
         count = max((stride.axis for stride in self.strides), default=1) + 1
-        axes = ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
-        self.axes: tuple[str, ...] = tuple(self.data_facts.get("axes") or axes)
+        kind = str(self.config["data"].get("kind", "images"))
+        self.axes = data_axes(self.data_facts, kind, count)
+        # Of an input, as far as it is known: the first layer gets all of it, as a rule.
+        sizes = [stride.sizes[0] for stride in self.first_layer] or [0] * len(self.axes)
+        self.size: tuple[int, ...] = tuple(self.data_facts.get("size", [0, *sizes])[1:])
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
@@ -139,30 +141,45 @@ class RunRecord:
         """The epochs that have a metric, each with its value times ``scale``."""
         return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
 
+    def period(self, axis: int) -> float:
+        """The frequency of one period in the whole length of an axis, in the unit of the axis."""
+        return self.axes[axis].rate / self.size[axis]
+
     def cutoff(self, stride: StrideHistory) -> float:
         """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
-        facts, axis = self.data_facts, stride.axis
-        if "sampling_rate" not in facts:
-            raise DamagedFile(f"{self.folder / 'data.json'} must have the sampling_rate of sound")
-        remaining = stride.sizes[0] / facts["size"][1 + axis]  # after the layers before it
-        return float(remaining * facts["sampling_rate"][axis] / (2 * stride.last))
+        return stride.sizes[0] / (2 * stride.last) * self.period(stride.axis)
+
+    def lowest_cutoff(self, stride: StrideHistory) -> float:
+        """The lowest cut-off of an axis so far: of the layers up to that of a stride."""
+        same = [other for other in self.strides if other.axis == stride.axis]
+        return min(map(self.cutoff, same[: same.index(stride) + 1]))
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:
-        """Real inputs, if any were kept: labels, and grey images of values from 0 to 255."""
+        """Real inputs, if any were kept, with their labels.
+
+        They are grey images of values from 0 to 255, or the samples of signals from −1 to 1.
+        """
         path = self.folder / "examples.json"
         document = _if_there(path, read_json, "images") or {"images": ()}
         try:
-            images = [
-                (str(image["label"]), np.array(image["pixels"], dtype=np.float64))
-                for image in document["images"]
+            examples = [
+                (str(entry["label"]), _example(entry, len(self.axes)))
+                for entry in document["images"]
             ]
-            if any(image.ndim != 2 or image.size == 0 for _, image in images):
-                raise ValueError("an image has no rows of pixels")
         except (ValueError, LookupError, TypeError, OverflowError) as error:
-            expected = "images, each with a label and rows of pixels that are all of one length"
+            values = "samples" if len(self.axes) == 1 else "rows of pixels that are of one length"
+            expected = f"images, each with a label and {values}"
             raise ValueError(f"{path} must have {expected}: {error!r}") from error
-        return images[:MOST_EXAMPLES]
+        return examples[:MOST_EXAMPLES]
+
+
+def _example(entry: dict[str, Any], axes: int) -> Array:
+    """The values of an example; a ValueError unless they are those of data with so many axes."""
+    values: Array = np.array(entry["samples" if axes == 1 else "pixels"], dtype=np.float64)
+    if values.ndim != min(axes, 2) or values.size == 0:
+        raise ValueError(f"there are values of {values.ndim} axes, {values.size} in all")
+    return values
 
 
 def _settings(path: Path) -> dict[str, Any]:

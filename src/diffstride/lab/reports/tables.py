@@ -142,7 +142,8 @@ def _costs(sweep: Sweep) -> tuple[Lines, list[dict[str, Any]]]:
         cells = dict(zip(sweep.columns, sweep.cells(row, sweep.metrics[0]), strict=True))
         unit, scale = ("ms", 1e3) if "time" in row else ("MB", 1e-6)
         lines.append([row, *(plus_minus(cell.here, 2) for cell in cells.values())])
-        lines.append(["  paper", *(plus_minus(cell.paper, 2) for cell in cells.values())])
+        if any(cell.paper for cell in cells.values()):
+            lines.append(["  paper", *(plus_minus(cell.paper, 2) for cell in cells.values())])
         lines.append([f"  {unit}", *(or_dash(scale * values[column]) for column in cells)])
         for column, cell in cells.items():
             csv_row = {"row": row, "column": column, "value": values[column]}

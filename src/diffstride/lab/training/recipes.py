@@ -71,7 +71,11 @@ SIGNALS = vary(
     optim=dict(name="adamw", lr=2e-3, weight_decay=0.05, stride_lr=0.03, schedule="onecycle"),
     trainer=dict(epochs=100),
 )
-WAVEFORM = vary(SIGNALS, model=dict(strides=(4.0, 4.0, 4.0, 4.0, 2.0)), data=dict(length=16_000, batch_size=64))
+WAVEFORM = vary(
+    SIGNALS,
+    model=dict(strides=(4.0, 4.0, 4.0, 4.0, 2.0)),
+    data=dict(length=16_000, batch_size=64),
+)
 SMALL: dict[str, Any] = dict(model=dict(width=0.25), trainer=dict(epochs=40))
 
 RECIPES = {

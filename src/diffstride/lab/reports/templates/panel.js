@@ -1,8 +1,8 @@
 "use strict";
-// The layer in the browser: window, kept length and operator as in the library's core, and a bench
+// The layer in the browser: window, kept length and resampling as in the library's core, and a bench
 // to try them on. Text that comes from runs is only ever set as textContent.
 (() => {
-  // The mathematics.
+  // The mathematics. Frequencies are in periods per axis, unless they are said to be in units.
 
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
@@ -17,228 +17,288 @@
     return half <= 0 || size / (2 * half) > size ? 1 : size / (2 * half);
   }
 
-  // m(f) for any real f, so that its corners can be drawn where they are.
-  function windowAt(size, stride, smoothness, offset, tight) {
-    const kept = keptLength(size, stride, smoothness, tight);
-    if (smoothness === 0) return (f) => (2 * f <= kept ? 1 : 0);
+  // Where the fall of a window begins and where it ends.
+  function fall(size, stride, smoothness, offset, tight) {
+    if (smoothness === 0) return Array(2).fill(keptLength(size, stride, 0, tight) / 2);
     if (tight) {
       const end = size / (2 * clamp(stride, 1, size));
-      return (f) => clamp((end - f) / Math.min(smoothness, end), 0, 1);
+      return [end - Math.min(smoothness, end), end];
     }
-    const cutoff = size / (2 * clamp(stride, lowestStride(size, smoothness, offset), size)) + offset;
-    return (f) => clamp((smoothness + cutoff - f) / smoothness, 0, 1);
+    const begin = size / (2 * clamp(stride, lowestStride(size, smoothness, offset), size)) + offset;
+    return [begin, begin + smoothness];
   }
 
-  // A = D · diag(m) · E with gain 1: M rows of N weights.
-  function operator(size, stride, smoothness, offset, tight) {
-    const kept = keptLength(size, stride, smoothness, tight);
-    const m = windowAt(size, stride, smoothness, offset, tight);
-    const rows = [];
-    for (let j = 0; j < kept; j++) {
-      const row = new Float64Array(size);
-      for (let f = 0; 2 * f <= kept; f++) {
-        const pair = f === 0 || 2 * f === kept ? 1 : 2;
-        for (let n = 0; n < size; n++) {
-          // For 2f = M the sine is 0 on M points, so that only the cosine of the input counts.
-          const there = (2 * Math.PI * f * j) / kept;
-          const here = (2 * Math.PI * f * n) / size;
-          const wave = 2 * f === kept ? Math.cos(there) * Math.cos(here) : Math.cos(there - here);
-          row[n] += (pair * m(f) * wave) / size;
-        }
+  // m(f) for any real f.
+  const weight = ([begin, end]) => (f) =>
+    (f <= begin ? 1 : f >= end ? 0 : (end - f) / (end - begin));
+
+  const tables = new Map();
+  function waves(size) {
+    if (!tables.has(size)) {
+      const turn = (n) => (2 * Math.PI * n) / size;
+      tables.set(size, [Float64Array.from({ length: size }, (_, n) => Math.cos(turn(n))),
+        Float64Array.from({ length: size }, (_, n) => Math.sin(turn(n)))]);
+    }
+    return tables.get(size);
+  }
+
+  // The cosines and the sines in a line, for the frequencies 0 … highest.
+  function analysis(line, highest) {
+    const size = line.length, [cos, sin] = waves(size);
+    const even = new Float64Array(highest + 1), odd = new Float64Array(highest + 1);
+    for (let f = 0; f <= highest; f++) {
+      let c = 0, s = 0;
+      for (let n = 0, at = 0; n < size; n++) {
+        c += line[n] * cos[at];
+        s += line[n] * sin[at];
+        if ((at += f) >= size) at -= size;
       }
-      rows.push(row);
+      even[f] = c / size;
+      odd[f] = s / size;
     }
-    return rows;
+    return [even, odd];
   }
 
-  function apply(rows, columns, image) {
-    const half = rows.map((row) => image[0].map((_, x) => row.reduce((sum, w, y) => sum + w * image[y][x], 0)));
-    return half.map((line) => columns.map((row) => row.reduce((sum, w, x) => sum + w * line[x], 0)));
-  }
-
-  // In the mean over rows and columns, in parts of the range from −60 dB to the strongest.
-  function spectrum(image) {
-    const size = image.length;
-    const power = [];
-    for (let f = 0; 2 * f <= size; f++) {
-      let sum = 0;
-      for (let line = 0; line < size; line++) {
-        let down = [0, 0], along = [0, 0];
-        for (let n = 0; n < size; n++) {
-          const c = Math.cos((2 * Math.PI * f * n) / size), s = Math.sin((2 * Math.PI * f * n) / size);
-          down = [down[0] + image[n][line] * c, down[1] + image[n][line] * s];
-          along = [along[0] + image[line][n] * c, along[1] + image[line][n] * s];
-        }
-        sum += down[0] ** 2 + down[1] ** 2 + along[0] ** 2 + along[1] ** 2;
+  // The lowest frequencies of a line, weighted, on so many samples; the mean stays.
+  function resample(line, kept, m) {
+    const highest = Math.floor(kept / 2), [cos, sin] = waves(kept), made = new Float64Array(kept);
+    const [even, odd] = analysis(line, highest);
+    for (let f = 0; f <= highest; f++) {
+      // For 2f = M the sine is 0 on M points, so that only the cosine of the input counts.
+      const w = m(f) * (f === 0 || 2 * f === kept ? 1 : 2);
+      if (w === 0) continue;
+      for (let j = 0, at = 0; j < kept; j++) {
+        made[j] += w * (even[f] * cos[at] + odd[f] * sin[at]);
+        if ((at += f) >= kept) at -= kept;
       }
-      power.push(sum);
     }
-    const peak = Math.max(...power.slice(1), 1e-12);
+    return made;
+  }
+
+  const transposed = (rows) => Array.from(rows[0], (_, x) => rows.map((row) => row[x]));
+
+  // In the mean over lines, in parts of the range from −60 dB to the strongest.
+  function spectrum(lines) {
+    const power = new Float64Array(Math.floor(lines[0].length / 2) + 1);
+    for (const line of lines) {
+      const [even, odd] = analysis(line, power.length - 1);
+      power.forEach((_, f) => { power[f] += even[f] ** 2 + odd[f] ** 2; });
+    }
+    const peak = power.slice(1).reduce((most, p) => Math.max(most, p), 1e-12);
     return power.map((p) => clamp(1 + (10 * Math.log10(Math.max(p / peak, 1e-12))) / 60, 0, 1));
   }
 
-  // Examples.
-
-  // A disc with sharp edges on rings that become finer: something to lose at every stride.
-  function synthetic(size) {
-    return Array.from({ length: size }, (_, y) =>
-      Array.from({ length: size }, (_, x) => {
-        const u = (x + 0.5) / size, v = (y + 0.5) / size;
-        const rings = 128 + 90 * Math.cos(Math.PI * size * 0.42 * ((u - 0.08) ** 2 + (v - 0.08) ** 2));
-        return Math.hypot(u - 0.66, v - 0.62) < 0.21 ? (Math.abs(u - v - 0.04) < 0.045 ? 30 : 235) : rings;
-      }));
-  }
-
-  // An image on N × N points, by linear interpolation.
-  function resized(pixels, size) {
-    const at = (count, i) => {
-      const place = clamp(((i + 0.5) * count) / size - 0.5, 0, count - 1);
-      const low = Math.floor(place);
-      return [low, Math.min(low + 1, count - 1), place - low];
-    };
-    return Array.from({ length: size }, (_, i) => {
-      const [top, bottom, v] = at(pixels.length, i);
-      return Array.from({ length: size }, (_, j) => {
-        const [left, right, u] = at(pixels[0].length, j);
-        return (1 - v) * ((1 - u) * pixels[top][left] + u * pixels[top][right]) +
-          v * ((1 - u) * pixels[bottom][left] + u * pixels[bottom][right]);
-      });
-    });
-  }
-
-  // The bench.
+  // The data, and what is shown of them.
 
   const get = (id) => document.getElementById(id);
   const data = JSON.parse(get("panel-data").textContent);
+  const { axes, layers } = data;
+  const isSignal = axes.length === 1;
+  const along = (rows, axis, make) =>
+    (isSignal || axis === 1 ? rows.map(make) : transposed(transposed(rows).map(make)));
+  const lines = (rows, axis) => (isSignal || axis === 1 ? rows : transposed(rows));
+
+  // Something to lose at every stride: a disc with sharp edges on rings that become finer, or a wave
+  // that becomes faster, between two steps.
+  function synthetic() {
+    const [height, width] = isSignal ? [1, Math.min(layers[0].sizes[0], 1000)] :
+      layers[0].sizes.map((size) => Math.round(size / Math.max(1, Math.max(...layers[0].sizes) / 128)));
+    const wave = (u) => (u < 0.1 || u > 0.9 ? 0.6 : 0) + 0.4 * Math.cos(Math.PI * 0.4 * width * u * u);
+    return Array.from({ length: height }, (_, y) => Array.from({ length: width }, (_, x) => {
+      const u = (x + 0.5) / width, v = (y + 0.5) / height;
+      if (isSignal) return wave(u);
+      const rings = 128 + 90 * Math.cos(Math.PI * 0.42 * (width * (u - 0.08) ** 2 + height * (v - 0.08) ** 2));
+      return Math.hypot(u - 0.66, v - 0.62) < 0.21 ? (Math.abs(u - v - 0.04) < 0.045 ? 30 : 235) : rings;
+    }));
+  }
+
+  const rule = () => ({ smoothness: state.smoothness, convention: state.convention });
+  const learned = { smoothness: data.smoothness, convention: data.convention };
+  const isTight = (by) => by.convention === "tight";
+  const offset = (axis, by) => (by.convention === "paper" && axis === axes.length - 1 ? 1 : 0);
+  const fallAlong = (axis, size, stride, by) =>
+    fall(size, stride, by.smoothness, offset(axis, by), isTight(by));
+  const keptAlong = (size, stride, by) => keptLength(size, stride, by.smoothness, isTight(by));
+
+  // What is left of an example that has these shares of the axes; it may have fewer pixels than the data.
+  function downsampled(rows, shares, sizes, strides, by) {
+    sizes.forEach((size, axis) => {
+      const m = weight(fallAlong(axis, size, strides[axis], by));
+      const kept = Math.max(1, Math.round(keptAlong(size, strides[axis], by) * shares[axis]));
+      rows = along(rows, axis, (line) =>
+        resample(line, Math.min(kept, line.length), (f) => m(f / shares[axis])));
+    });
+    return rows;
+  }
+
+  function fitted(rows, shares, sizes) {
+    sizes.forEach((size, axis) => {
+      const kept = Math.max(1, Math.round(size * shares[axis]));
+      rows = along(rows, axis, (line) => (kept < line.length ? resample(line, kept, () => 1) : line));
+    });
+    return rows;
+  }
+
+  const cutoff = (axis, size, stride) => (size / (2 * clamp(stride, 1, size))) * axes[axis].period;
+  const lowestBefore = (axis) => Math.min(Infinity, ...layers.slice(0, state.layer)
+    .map(({ sizes, strides }) => cutoff(axis, sizes[axis], strides[axis])));
+
+  // The bench.
+
   const option = (select, value, text) => {
     const made = document.createElement("option");
     made.value = value;
     made.textContent = text;
     select.append(made);
   };
-  const first = data.layers[0];
-  const state = {
-    size: first ? first.size : 32, stride: first ? first.stride : 2,
-    smoothness: first ? first.smoothness : 4, convention: first ? first.convention : "paper", example: 0,
-  };
-  const sizes = new Set([8, 16, 24, 28, 31, 32, 33, 48, 64, ...data.layers.map((layer) => layer.size)]);
-  for (const size of [...sizes].filter((n) => n <= 128).sort((a, b) => a - b)) option(get("size"), size, size);
-  if (state.size > 128) state.size = 64;
+  layers.forEach((layer, i) => option(get("layer"), i, data.learned ?
+    `${i + 1}: ${layer.label}, S = ${layer.strides.map((s) => s.toFixed(2)).join(" × ")}` : layer.label));
   data.examples.forEach((example, i) => option(get("example"), i, example.label));
-  option(get("example"), data.examples.length, "rings and a disc (synthetic)");
-  option(get("learned"), "", "choose one to load it");
-  data.layers.forEach((layer, i) => {
-    if (layer.size <= 128) option(get("learned"), i, `${layer.label}: S = ${layer.stride.toFixed(2)}, N = ${layer.size}`);
-  });
-  get("learned-row").hidden = get("learned").options.length === 1;
+  option(get("example"), data.examples.length, isSignal ? "a wave and steps (synthetic)" : "rings and a disc (synthetic)");
+  const state = { layer: 0, strides: [...layers[0].strides], ...learned, example: 0 };
 
-  const LEFT = 34, RIGHT = 406, TOP = 14, BOTTOM = 200;
-  const toX = (f) => LEFT + ((RIGHT - LEFT) * f) / (state.size / 2);
-  const toF = (x) => ((x - LEFT) / (RIGHT - LEFT)) * (state.size / 2);
-  const toY = (m) => BOTTOM - (BOTTOM - TOP - 6) * m;
-  const svg = (name, attributes, text = "") => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.textContent = text;
+  const LEFT = 34, RIGHT = 406, TOP = 20, BOTTOM = 200;
+  const sizeOf = (axis) => layers[state.layer].sizes[axis];
+  const toX = (axis, f) => LEFT + ((RIGHT - LEFT) * clamp(f, 0, sizeOf(axis) / 2)) / (sizeOf(axis) / 2);
+  const toF = (axis, x) => ((x - LEFT) / (RIGHT - LEFT)) * (sizeOf(axis) / 2);
+  const toY = (m) => BOTTOM - (BOTTOM - TOP) * m;
+  const text = (x, value) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "text");
+    for (const [key, to] of Object.entries({ x: x.toFixed(1), y: 217, "text-anchor": "middle" })) made.setAttribute(key, to);
+    made.textContent = value;
     return made;
   };
+  const short = (value) => Number(value.toPrecision(3));
 
-  const isTight = () => state.convention === "tight";
-
-  function outline(offset) {
-    const m = windowAt(state.size, state.stride, state.smoothness, offset, isTight());
-    const points = [];
-    for (let i = 0; i <= 4 * state.size; i++) points.push((i * state.size) / 2 / (4 * state.size));
-    return "M" + points.map((f) => `${toX(f).toFixed(1)} ${toY(m(f)).toFixed(1)}`).join("L");
+  // Round numbers from 0 to the end of a scale.
+  function ticks(id, end) {
+    const power = 10 ** Math.floor(Math.log10(end / 5));
+    const step = power * [1, 2, 5, 10].find((s) => end / (s * power) <= 8);
+    const count = Math.floor(end / step + 1e-9);
+    get(id).replaceChildren(...Array.from({ length: count + 1 }, (_, i) =>
+      text(LEFT + ((RIGHT - LEFT) * i * step) / end, short(i * step))));
   }
 
-  let image = null;
+  const path = (points) => "M" + points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L");
+
+  // The spectrum in steps; of frequencies on the same spot of the screen, the strongest.
+  function area(axis, heights, share) {
+    const half = 0.5 / share, highest = new Map();
+    heights.forEach((height, f) => {
+      const spot = Math.round(2 * toX(axis, f / share));
+      const known = highest.get(spot) || { from: f / share - half, height: 0 };
+      highest.set(spot, { ...known, to: f / share + half, height: Math.max(known.height, height) });
+    });
+    const steps = [...highest.values()].flatMap(({ from, to, height }) =>
+      [[toX(axis, from), toY(height)], [toX(axis, to), toY(height)]]);
+    return path([[LEFT, BOTTOM], ...steps, [steps.at(-1)[0], BOTTOM]]) + "Z";
+  }
+
+  let before = null, shares = null;
   function load() {
-    const example = data.examples[state.example];
-    image = example ? resized(example.pixels, state.size) : synthetic(state.size);
-    const width = (RIGHT - LEFT) / (state.size / 2);
-    get("bars").replaceChildren(...spectrum(image).map((height, f) => svg("rect", {
-      x: Math.max(LEFT, toX(f) - 0.35 * width), width: 0.7 * width * (f === 0 ? 0.5 : 1),
-      y: toY(height), height: BOTTOM - toY(height),
-    })));
-    const step = [1, 2, 4, 8, 16].find((s) => state.size / 2 / s <= 8) || 16;
-    const ticks = [];
-    for (let f = 0; f <= state.size / 2; f += step) {
-      ticks.push(svg("text", { x: toX(f), y: 217, "text-anchor": "middle" }, f));
+    const example = data.examples[state.example], by = learned;
+    let rows = example ? example.rows : synthetic();
+    shares = example ? example.shares : axes.map(() => 1);
+    for (const { sizes, strides } of layers.slice(0, state.layer)) {
+      rows = downsampled(fitted(rows, shares, sizes), shares, sizes, strides, by);
     }
-    get("ticks").replaceChildren(...ticks);
-    paint(get("before"), image, "The example");
+    before = fitted(rows, shares, layers[state.layer].sizes);
+    axes.forEach(({ period }, i) => {
+      get(`spectrum-${i}`).setAttribute("d", area(i, spectrum(lines(before, i)), shares[i]));
+      ticks(`ticks-${i}`, (sizeOf(i) / 2) * period);
+    });
+    show("before", before, "What comes into the layer");
   }
 
-  function paint(canvas, pixels, name) {
-    canvas.height = pixels.length;
-    canvas.width = pixels[0].length;
+  function show(id, rows, name) {
+    if (isSignal) trace(id, rows[0]);
+    else paint(get(id), rows, name);
+  }
+
+  // Time to the right and what is next to it upwards; images as they are.
+  function paint(canvas, rows, name) {
+    const shown = data.time_first ? transposed(rows).reverse() : rows;
+    canvas.height = shown.length;
+    canvas.width = shown[0].length;
     const context = canvas.getContext("2d");
     const made = context.createImageData(canvas.width, canvas.height);
-    pixels.flat().forEach((value, i) => {
-      made.data.fill(clamp(Math.round(value), 0, 255), 4 * i, 4 * i + 3);
-      made.data[4 * i + 3] = 255;
-    });
+    let i = 0;
+    for (const row of shown) {
+      for (const value of row) {
+        made.data.fill(clamp(Math.round(value), 0, 255), i, i + 3);
+        made.data[i + 3] = 255;
+        i += 4;
+      }
+    }
     context.putImageData(made, 0, 0);
-    canvas.setAttribute("aria-label", `${name}, ${pixels.length} × ${pixels[0].length} pixels`);
+    canvas.setAttribute("aria-label", `${name}: ${axes.map(({ name: axis }, n) =>
+      `${axis} ${n === 0 ? rows.length : rows[0].length}`).join(", ")}`);
+  }
+
+  let largest = 1;
+  function trace(id, line) {
+    if (id === "before") {
+      largest = line.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
+      ticks("signal-ticks", axes[0].length * shares[0]);
+    }
+    const middle = (TOP + BOTTOM) / 2, half = (BOTTOM - TOP) / 2 / (1.1 * largest);
+    get(id).setAttribute("d", path(Array.from(line, (value, n) =>
+      [LEFT + ((RIGHT - LEFT) * n) / line.length, clamp(middle - half * value, TOP, BOTTOM)])));
+  }
+
+  function drawAxis(axis) {
+    const { name, unit, period } = axes[axis], size = sizeOf(axis), stride = state.strides[axis];
+    const tight = isTight(state), kept = keptAlong(size, stride, state);
+    const [begin, end] = fallAlong(axis, size, stride, rule()), m = weight([begin, end]);
+    const corners = [[0, 1], [begin, 1], ...(end > size / 2 ? [[size / 2, m(size / 2)]] : [[end, 0], [size / 2, 0]])];
+    get(`window-${axis}`).setAttribute("d", path(corners.map(([f, w]) => [toX(axis, f), toY(w)])));
+    get(`band-${axis}`).setAttribute("x", LEFT);
+    get(`band-${axis}`).setAttribute("width", toX(axis, kept / 2) - LEFT);
+    get(`dropped-${axis}`).setAttribute("x", toX(axis, kept / 2));
+    get(`dropped-${axis}`).setAttribute("width", RIGHT - toX(axis, kept / 2));
+    const place = (id, f, w) =>
+      get(`${id}-${axis}`).setAttribute("transform", `translate(${toX(axis, f).toFixed(1)} ${toY(w).toFixed(1)})`);
+    // A stride moves where the fall begins, or where it ends if it is tight.
+    place("handle-stride", tight ? end : begin, tight ? 0 : 1);
+    place("handle-smoothness", tight ? begin : end, tight ? 1 : m(Math.min(end, size / 2)));
+    const own = cutoff(axis, size, stride), lowest = Math.min(own, lowestBefore(axis));
+    for (const x of ["x1", "x2"]) get(`lowest-${axis}`).setAttribute(x, toX(axis, lowest / period));
+    get(`cutoff-${axis}`).textContent = `cut-off ${short(own)}, lowest so far ${short(lowest)} ${unit}`;
+    get(`stride-${axis}`).max = Math.max(16, Math.ceil(stride));
+    get(`stride-${axis}`).value = stride;
+    get(`stride-value-${axis}`).textContent = Number(stride.toFixed(3));
+    get(`plot-${axis}`).setAttribute("aria-label", `The window along ${name}: 1 up to ${short(begin * period)}, ` +
+      `0 from ${short(end * period)} ${unit} on; ${kept} of ${size} samples are kept`);
+    return kept;
   }
 
   function draw() {
-    const { size, stride, smoothness } = state;
-    const offset = state.convention === "paper" ? 1 : 0;
-    const tight = isTight();
-    const kept = keptLength(size, stride, smoothness, tight);
-    get("window-first").setAttribute("d", outline(0));
-    get("window-last").setAttribute("d", outline(offset));
-    get("band").setAttribute("x", LEFT);
-    get("band").setAttribute("width", toX(kept / 2) - LEFT);
-    [...get("bars").children].forEach((bar, f) => bar.classList.toggle("dropped", 2 * f > kept));
-    const edge = size / (2 * clamp(stride, 1, size));
-    const place = (id, f, m) =>
-      get(id).setAttribute("transform", `translate(${toX(Math.min(f, size / 2)).toFixed(1)} ${toY(m)})`);
-    // The fall begins at the edge, or ends there if it is tight.
-    const [begin, end] = tight ? [edge - Math.min(smoothness, edge), edge] : [edge, edge + smoothness];
-    place("handle-stride", edge, tight ? 0 : 1);
-    place("handle-smoothness", tight ? begin : end, tight ? 1 : 0);
-    get("stride").value = stride;
-    get("smoothness").value = smoothness;
-    get("size").value = size;
-    get("convention").value = state.convention;
-    get("example").value = state.example;
-    get("stride-value").textContent = Number(stride.toFixed(3));
-    get("smoothness-value").textContent = smoothness;
-    get("output-size").textContent = `${size} × ${size} → ${kept} × ${kept}`;
-    get("plot").setAttribute("aria-label", `The window over frequency: 1 up to ${begin.toFixed(1)}, ` +
-      `0 from ${end.toFixed(1)} on; ${kept} of ${size} samples are kept`);
-    const rows = operator(size, stride, smoothness, 0, tight);
-    paint(get("after"), apply(rows, offset ? operator(size, stride, smoothness, offset, tight) : rows, image),
-      "The example after the layer");
+    const kept = axes.map((_, axis) => drawAxis(axis));
+    for (const name of ["layer", "smoothness", "convention", "example"]) get(name).value = state[name];
+    get("smoothness-value").textContent = state.smoothness;
+    get("output-size").textContent = axes.map(({ name }, axis) => `${name} ${sizeOf(axis)} → ${kept[axis]}`).join(", ");
+    show("after", downsampled(before, shares, layers[state.layer].sizes, state.strides, rule()), "What is left behind the layer");
   }
 
   function change(values) {
-    const other = ["size", "example"].some((name) => name in values && values[name] !== state[name]);
+    const other = ["layer", "example"].some((name) => name in values && values[name] !== state[name]);
     Object.assign(state, values);
-    if (other || image === null) load();
+    if (other || before === null) load();
     draw();
   }
 
+  const withStride = (axis, stride) => ({ strides: state.strides.map((s, i) => (i === axis ? stride : s)) });
   const listen = (id, event, values) => get(id).addEventListener(event, (e) => change(values(e.target.value)));
-  listen("stride", "input", (value) => ({ stride: Number(value) }));
   listen("smoothness", "input", (value) => ({ smoothness: Number(value) }));
-  listen("size", "change", (value) => ({ size: Number(value) }));
   listen("convention", "change", (value) => ({ convention: value }));
   listen("example", "change", (value) => ({ example: Number(value) }));
-  listen("learned", "change", (value) => {
-    if (value === "") return {};
-    const { size, stride, smoothness, convention } = data.layers[value];
-    return { size, stride, smoothness, convention };
-  });
+  listen("layer", "change", (value) => ({ layer: Number(value), strides: [...layers[value].strides], ...learned }));
 
-  function drag(id, values) {
-    const handle = get(id);
+  function drag(id, axis, values) {
+    const handle = get(`${id}-${axis}`);
     const move = (event) => {
-      const box = get("plot").getBoundingClientRect();
-      change(values(toF(((event.clientX - box.left) * 420) / box.width)));
+      const box = get(`plot-${axis}`).getBoundingClientRect();
+      change(values(toF(axis, ((event.clientX - box.left) * 420) / box.width)));
     };
     handle.addEventListener("pointerdown", (event) => {
       event.preventDefault();
@@ -249,16 +309,22 @@
       handle.addEventListener(end, () => handle.removeEventListener("pointermove", move));
     }
   }
-  // To the steps of the sliders, through the shortest decimal, so that 2.4 is 2.4.
-  drag("handle-stride", (f) => ({
-    stride: Number((Math.round(20 * clamp(state.size / (2 * Math.max(f, 1e-6)), 1, 16)) / 20).toFixed(2)),
-  }));
-  drag("handle-smoothness", (f) => {
-    const beyond = f - state.size / (2 * clamp(state.stride, 1, state.size));
-    return { smoothness: Math.round(4 * clamp(isTight() ? -beyond : beyond, 0, 8)) / 4 };
+  axes.forEach((_, axis) => {
+    listen(`stride-${axis}`, "input", (value) => withStride(axis, Number(value)));
+    // To the steps of the sliders, through the shortest decimal, so that 2.4 is 2.4.
+    drag("handle-stride", axis, (f) => {
+      const stride = sizeOf(axis) / (2 * Math.max(f - offset(axis, state), 1e-6));
+      return withStride(axis, Number((Math.round(20 * clamp(stride, 1, 16)) / 20).toFixed(2)));
+    });
+    drag("handle-smoothness", axis, (f) => {
+      const size = sizeOf(axis);
+      const edge = size / (2 * clamp(state.strides[axis], 1, size)) + offset(axis, state);
+      return { smoothness: Math.round(4 * clamp(isTight(state) ? edge - f : f - edge, 0, 8)) / 4 };
+    });
   });
 
-  document.querySelector(".bench").hidden = false;
-  document.querySelector(".controls").addEventListener("submit", (event) => event.preventDefault());
+  const bench = document.querySelector(".bench");
+  bench.addEventListener("submit", (event) => event.preventDefault());
+  bench.hidden = false;
   change({});
 })();

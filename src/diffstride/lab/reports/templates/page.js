@@ -1,5 +1,5 @@
 "use strict";
-// Light or dark: as the system has it, until the button says otherwise.
+// The page itself. Light or dark: as the system has it, until the button says otherwise.
 (() => {
   const root = document.documentElement;
   const stored = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
@@ -20,3 +20,10 @@
     name();
   });
 })();
+
+// A table that is wider than the page says that it can be moved sideways, as long as it is.
+addEventListener("DOMContentLoaded", () => {
+  const tell = (box) => { box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 1; };
+  const watcher = new ResizeObserver((entries) => entries.forEach(({ target }) => tell(target)));
+  document.querySelectorAll(".scroll").forEach((box) => watcher.observe(box));
+});
