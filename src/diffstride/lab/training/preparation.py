@@ -262,9 +262,8 @@ def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
     image, and signals their first samples, scaled to −1 … 1.
     """
     classes, test = prepared.facts["classes"], prepared.test
-    signals = getattr(test, "signals", None)
-    if signals is not None:
-        labels = signals.labels
+    if isinstance(test, SignalEvaluation):
+        labels = test.signals.labels
     elif isinstance(test, ImageBatches):
         labels = test.split.labels
     else:
@@ -273,9 +272,9 @@ def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
     first = {label: i for i, label in reversed(list(enumerate(labels.tolist())))}
     chosen = sorted(first[label] for label in sorted(first)[:3])
     names = [classes[label] for label in labels[chosen].tolist()]
-    if signals is not None:
+    if isinstance(test, SignalEvaluation):
         whole = prepared.facts["size"][1]
-        values = [_first_samples(signals, i, whole) for i in chosen]
+        values = [_first_samples(test.signals, i, whole) for i in chosen]
         return [{"label": n, "samples": v} for n, v in zip(names, values, strict=True)]
     if isinstance(test, ImageBatches):
         maps = test.split.take(torch.tensor(chosen)).float().mean(1)
