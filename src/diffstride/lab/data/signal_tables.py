@@ -47,6 +47,8 @@ def read_tables(
 
 def _sets(path: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path] | None]:
     """Return the files to train on, and those to test on if there are any, by their names."""
+    if path in files:
+        return list(files), None
     found: dict[str, list[Path]] = {"train": [], **{name: [] for name in TEST_SPLITS}}
     for file in files:
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", file.stem)
