@@ -95,6 +95,10 @@ def _read(path: Path, label: str | None) -> Table:
         header = []
     if not rows:
         raise DataError(f"{path} has a header and nothing else: it must have a row for each signal")
+    for number, cells in rows:
+        if len(cells) < 2:
+            wanted = "a label and a signal"
+            raise DataError(f"{path}, line {number} must have {wanted}, got {cells[0]!r}")
     return Table(path, header, rows)
 
 
@@ -159,8 +163,6 @@ def _rows(table: Table, label: str | None, place: str, group: str | None) -> lis
         if columns and (len(cells) > len(columns) or (short and not may_be_short)):
             wanted = f"{len(columns)} cells as its header has"
             raise DataError(f"{where} must have {wanted}, got {len(cells)}")
-        if len(cells) < len(special) + 1:
-            raise DataError(f"{where} must have a label and a signal, got {cells}")
         own = {i % len(cells) for i in special}
         values = _values(where, [cell for i, cell in enumerate(cells) if i not in own])
         key = cells[columns.index(group)] if group is not None else None
