@@ -55,7 +55,7 @@ def test_a_run_has_everything_and_can_be_read_again(tmp_path, capsys):
     assert environment["seed"] == 0
     assert run.data["size"] == [1, 32, 32]
     assert run.data["classes"] == list("0123456789")
-    assert (run.data["train"], run.data["test"], run.data["skipped"]) == (128, 450, [])
+    assert (run.data["train"], run.data["test"], run.data["skipped"]) == (128, 128, [])
     metrics = rows(run.folder / "metrics.csv")
     assert [row["epoch"] for row in metrics] == ["1", "2"]
     strides = rows(run.folder / "strides.csv")

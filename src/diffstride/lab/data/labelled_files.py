@@ -78,6 +78,8 @@ class TableFiles:
     labels: Tensor
     table: Any
     column: str
+    rows: tuple[int, ...] | None = None  # of the table it was chosen from; all unless given
+    origin: str = ""  # the set that this table was, if another
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +97,11 @@ class TableFiles:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def where(self, row: int) -> str:
+        """Say where a row is in the data."""
+        row = row if self.rows is None else self.rows[row]
+        return f"row {row} of the {self.origin or self.split} set"
+
     def read(self, chosen: Sequence[int]) -> list[tuple[str, bytes]]:
         files = []
         for row, cell in zip(chosen, self.table[chosen][self.column], strict=True):
@@ -103,12 +110,14 @@ class TableFiles:
                 path, data = cell["path"], cell["bytes"]
             if data is None:
                 data = _content(Path(path)) if path else b""
-            files.append((path or f"row {row} of the {self.split} set", data))
+            files.append((path or self.where(row), data))
         return files
 
     def select(self, chosen: Sequence[int]) -> "TableFiles":
         labels, table = self.labels[list(chosen)], self.table.select(chosen)
-        return TableFiles(self.split, labels, table, self.column)
+        rows = tuple(i if self.rows is None else self.rows[i] for i in chosen)
+        origin = self.origin or self.split
+        return TableFiles(self.split, labels, table, self.column, rows, origin)
 
 
 FileSet: TypeAlias = FilePaths | TableFiles

@@ -19,10 +19,10 @@ def read_npz(
     path: Path, label: str | None, group: str | None
 ) -> tuple[list[Row], list[Row] | None, float | None]:
     """Return the rows of both sets, and the rate that the array ``rate`` says."""
-    opened = read_array(str(path), partial(np.load, path, allow_pickle=False))
-    if isinstance(opened, np.ndarray):
-        raise DataError(f"{path} must have several arrays with names, got one without")
-    with opened:
+    with path.open("rb") as file:  # opened here: numpy does not close what it can't read
+        opened = read_array(str(path), lambda: np.load(file, allow_pickle=False))
+        if isinstance(opened, np.ndarray):
+            raise DataError(f"{path} must have several arrays with names, got one without")
         arrays = {
             name.lower(): (f"{path}, {name}", partial(opened.__getitem__, name))
             for name in opened.files

@@ -113,5 +113,5 @@ def statistics(signals: Signals) -> tuple[Tensor, Tensor]:
     mean = sums / number
     std = np.sqrt(np.maximum(squares / number - mean**2, 0))
     # Of a channel that is constant, rounding is not to be blown up.
-    std = np.where(std > 1e-6 * np.abs(middle + mean), std, 1.0)
+    std = np.where(std > 1e-7 * np.abs(middle + mean), std, 1.0)
     return torch.tensor(middle + mean).float(), torch.tensor(std).float()

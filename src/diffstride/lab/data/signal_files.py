@@ -43,8 +43,7 @@ def check_signal(name: str, values: Any) -> Any:
         raise DataError(f"{name} has no samples")
     if wrong := np.argwhere(~np.isfinite(samples)).tolist():
         sample, channel = wrong[0]
-        where = f"sample {sample} of channel {channel}" if samples.shape[1] > 1 else f"{sample}"
-        where = where if samples.shape[1] > 1 else f"sample {where}"
+        where = f"sample {sample}" + (f" of channel {channel}" if samples.shape[1] > 1 else "")
         what = "missing (NaN)" if missing[sample, channel] else "no finite number of 32 bits"
         raise DataError(f"{name}: {where}, counted from 0, is {what}")
     return samples
@@ -56,7 +55,7 @@ def read_array(name: str, read: Callable[[], Any]) -> Any:
         return read()
     except DAMAGE as error:
         reason = str(error)
-        if "allow_pickle" in reason or "pickle" in reason:
+        if "pickle" in reason:
             reason = "it has no numbers but Python objects, or is no array: save numbers or words"
         raise DataError(f"{name} can't be read as an array ({reason})") from error
 

@@ -1,5 +1,6 @@
 """Signals of numbers in memory, before they are checked: rows of tables and of arrays."""
 
+import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ def cells(files: TableFiles) -> Iterator[tuple[str, Any]]:
         stop = min(start + AT_ONCE, len(files))
         column = table[start:stop].column(files.column).combine_chunks()
         for row, cell in enumerate(getattr(column, "storage", column), start):
-            name = f"row {row} of the {files.split} set"
+            name = files.where(row)
             if not cell.is_valid:
                 yield name, DataError(f"{name} has no signal")
                 continue
@@ -114,7 +115,7 @@ def _class_name(row: Row) -> str:
     """Return a label as the name of a class; a whole number without its point."""
     label = row.label.item() if isinstance(row.label, np.generic) else row.label
     text = label.decode() if isinstance(label, bytes) else str(label).strip()
-    number = _number(text)
+    number = None if re.fullmatch(r"[+-]?0\d+", text) else _number(text)  # 07 is a name
     if number is not None and number != int(number):
         wanted = "words or whole numbers"
         raise DataError(f"{row.name}: labels must be {wanted}, got {text}: --data.label says where")

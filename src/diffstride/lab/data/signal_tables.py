@@ -47,6 +47,8 @@ def read_tables(
 
 def _sets(path: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path] | None]:
     """Return the files to train on, and those to test on if there are any, by their names."""
+    if path in files:
+        return list(files), None
     found: dict[str, list[Path]] = {"train": [], **{name: [] for name in TEST_SPLITS}}
     for file in files:
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", file.stem)
@@ -93,6 +95,10 @@ def _read(path: Path, label: str | None) -> Table:
         header = []
     if not rows:
         raise DataError(f"{path} has a header and nothing else: it must have a row for each signal")
+    for number, cells in rows:
+        if len(cells) < 2:
+            wanted = "a label and a signal"
+            raise DataError(f"{path}, line {number} must have {wanted}, got {cells[0]!r}")
     return Table(path, header, rows)
 
 
@@ -157,8 +163,6 @@ def _rows(table: Table, label: str | None, place: str, group: str | None) -> lis
         if columns and (len(cells) > len(columns) or (short and not may_be_short)):
             wanted = f"{len(columns)} cells as its header has"
             raise DataError(f"{where} must have {wanted}, got {len(cells)}")
-        if len(cells) < len(special) + 1:
-            raise DataError(f"{where} must have a label and a signal, got {cells}")
         own = {i % len(cells) for i in special}
         values = _values(where, [cell for i, cell in enumerate(cells) if i not in own])
         key = cells[columns.index(group)] if group is not None else None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from diffstride.lab.data.decoded_cache import Coding, load_decoded, require_alike
-from diffstride.lab.data.labelled_files import DataError, TableFiles, unreadable
+from diffstride.lab.data.labelled_files import DataError, TableFiles
 from diffstride.lab.data.opening import open_files, require_trained
 from diffstride.lab.data.signal_files import SIGNAL, check_signal, decode_signal
 from diffstride.lab.data.signal_rows import SignalRows, cells, number_rows
@@ -186,7 +186,8 @@ def _collect(
             samples = check_signal(name, values)
         except DataError as error:
             if not skip_corrupt:
-                raise unreadable(error, SIGNAL) from error
+                advice = "correct it, or leave out such signals with --data.skip_corrupt"
+                raise DataError(f"{error}: {advice}") from error
             skipped.append(name)
             continue
         first = first or (name, rate, samples.shape[1])

@@ -33,10 +33,10 @@ class HoldOut:
         Classes of a single example or group are trained on and not tested, which is said; if that
         leaves nothing to test on, it is a DataError.
         """
-        split = by_class(labels, self.fraction)
-        if groups is not None:
-            split = by_group(labels, groups, self.fraction)
-        train, test = split
+        if groups is None:
+            train, test = by_class(labels, self.fraction)
+        else:
+            train, test = by_group(labels, groups, self.fraction)
         what = "example" if groups is None else f"group of {self.group!r}"
         if not test:
             reason = f"every class has a single {what}"

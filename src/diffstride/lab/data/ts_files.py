@@ -69,7 +69,7 @@ def _values(where: str, channels: list[str]) -> Any:
     """Return the numbers of a line, or a DataError for the one signal."""
     cells = [[cell.strip() for cell in channel.split(",")] for channel in channels]
     if any("?" in channel for channel in cells):
-        return DataError(f"{where} has missing values (?): fill them in, or leave the signal out")
+        return DataError(f"{where} has missing values (?)")
     if len({*map(len, cells)}) > 1:
         lengths = ", ".join(str(len(channel)) for channel in cells)
         return DataError(f"{where} must have as many samples in each channel, got {lengths}")
