@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from diffstride.lab.data.signal_batches import SignalBatches, SignalEvaluation, statistics
+from diffstride.lab.data.signal_batches import (
+    SignalBatches,
+    SignalEvaluation,
+    normalise,
+    statistics,
+)
 from diffstride.lab.data.signals import Signals
 
 NONE = {"mean": torch.zeros(1), "std": torch.ones(1)}
@@ -104,3 +109,21 @@ def test_statistics_hold_at_any_scale(offset, scale):
     exact = values.astype(np.float64)
     assert mean.item() == pytest.approx(exact.mean(), rel=1e-6, abs=1e-3 * scale)
     assert std.item() == pytest.approx(exact.std() if scale else 1.0, rel=1e-3)
+
+
+def test_each_signal_may_be_normalised_by_itself():
+    """However large or far from 0 it is, and over its real samples alone."""
+    real = torch.tensor([40, 25, 40])
+    windows = torch.randn(3, 2, 40) * torch.tensor([1e-5, 1.0, 1e6])[:, None, None] + 3e-5
+    windows[2] = 7.5  # constant
+    x = normalise(windows, real)
+    for i in range(2):
+        assert x[i, :, : real[i]].mean(-1).abs().max() < 1e-5
+        torch.testing.assert_close(x[i, :, : real[i]].std(-1, correction=0), torch.ones(2))
+    assert (x[1, :, 25:] == 0).all()
+    assert (x[2] == 0).all()
+    again = normalise(1000 * windows + 5, real)
+    torch.testing.assert_close(again, x, atol=2e-3, rtol=1e-3)
+    for window, number, _ in SignalEvaluation(counters(4, 9, 12), 1, 8):
+        assert window.sum().abs() < 1e-5
+        assert window.square().sum() == pytest.approx(float(number) if number > 1 else 0, abs=1e-4)

@@ -28,8 +28,8 @@ class SignalBatches(Loader):
         batch_size: int,
         length: int,
         *,
-        mean: Tensor,
-        std: Tensor,
+        mean: Tensor | None = None,
+        std: Tensor | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(seed)
@@ -64,7 +64,13 @@ class SignalEvaluation(Loader):
     """
 
     def __init__(
-        self, signals: Signals, batch_size: int, length: int, *, mean: Tensor, std: Tensor
+        self,
+        signals: Signals,
+        batch_size: int,
+        length: int,
+        *,
+        mean: Tensor | None = None,
+        std: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.signals, self.length, self.mean, self.std = signals, length, mean, std
@@ -87,13 +93,25 @@ class SignalEvaluation(Loader):
             yield normalise(windows, real, self.mean, self.std), real, numbers
 
 
-def normalise(windows: Tensor, real: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Return windows (batch, channels, length) with mean 0 and standard deviation 1, as a set has.
+def normalise(
+    windows: Tensor, real: Tensor, mean: Tensor | None = None, std: Tensor | None = None
+) -> Tensor:
+    """Return windows (batch, channels, length) less a mean, divided by a standard deviation.
 
-    Behind the real samples of a window there are zeros.
+    They are those of each channel of a set; or, if none are given, of each channel of each window,
+    over its real samples. Behind these there are zeros.
     """
-    values = (windows - mean.reshape(1, -1, 1)) / std.reshape(1, -1, 1)
     there = torch.arange(windows.shape[-1]) < real[:, None, None]
+    if mean is None or std is None:
+        samples = windows.double()  # the squares of small numbers far from 0 need many digits
+        mean = torch.where(there, samples, 0).sum(-1, keepdim=True) / real[:, None, None]
+        squares = torch.where(there, (samples - mean).square(), 0).sum(-1, keepdim=True)
+        std = (squares / real[:, None, None]).sqrt()
+        # Of a window that is constant, rounding is not to be blown up.
+        std = torch.where(std > 1e-7 * mean.abs(), std, 1.0)
+        values = ((samples - mean) / std).float()
+    else:
+        values = (windows - mean.reshape(1, -1, 1)) / std.reshape(1, -1, 1)
     return torch.where(there, values, 0.0)
 
 

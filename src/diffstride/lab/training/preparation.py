@@ -188,7 +188,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
     if data.train.rate != rate and not at_own_rate:
         rates = f"{data.train.rate:g} samples a second to train on and {rate:g} to test on"
         raise DataError(f"{options.path} has {rates}: give the rate to bring both to, --data.rate")
-    ratio = 1.0
+    ratio, each = 1.0, options.normalise == "each"
     if known is None:
         mean, std = signal_batches.statistics(data.train)
         length = length or max(data.train.length(i) for i in range(len(data.train)))
@@ -210,6 +210,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
         "classes": data.classes,
         "mean": mean.tolist(),
         "std": std.tolist(),
+        "normalise": options.normalise,
         "train": len(data.train),
         "test": len(data.test),
         "skipped": list(dict.fromkeys((*data.train.skipped, *data.test.skipped))),
@@ -217,7 +218,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
     torch.manual_seed(config.seed)
     network = build_model(config.model, facts)
     module = SignalClassifier(network, config, facts["size"], len(data.classes), data.test.labels)
-    batch_size, scale = options.batch_size, dict(mean=mean, std=std)
+    batch_size, scale = options.batch_size, {} if each else {"mean": mean, "std": std}
     train = SignalBatches(
         data.train, min(batch_size, len(data.train)), length, seed=config.seed, **scale
     )

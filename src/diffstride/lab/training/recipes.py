@@ -67,7 +67,7 @@ OWN = dict(convention="tight", smoothness=1.0, placement="before")
 SIGNALS = vary(
     Config(),
     model=dict(name="signal_cnn", **OWN),
-    data=dict(kind="signals", batch_size=16),
+    data=dict(kind="signals", batch_size=16, normalise="each"),
     optim=dict(name="adamw", lr=2e-3, weight_decay=0.05, stride_lr=0.03, schedule="onecycle"),
     trainer=dict(epochs=100),
 )
