@@ -221,6 +221,45 @@ def test_the_column_of_labels_is_the_one_of_few_whole_numbers_or_the_given(
     assert load(folder, label=label).train.labels.tolist() == found
 
 
+def test_files_may_be_in_parts(tmp_path):
+    parts = {f"train-{i}.csv": f"{i},{i},a\n{-i},{-i},b\n" for i in (1, 2)}
+    data = load(write(tmp_path / "set", parts | {"test.csv": "1,2,a\n"}))
+    assert data.train.labels.tolist() == [0, 1, 0, 1]
+    assert data.train.samples[:, 0].tolist() == [1, 1, -1, -1, 2, 2, -2, -2]
+
+
+def test_ts_files_of_the_archives_are_read(tmp_path):
+    """With comments in any encoding, few facts, NaN for what is shorter, labels with a point."""
+    text = (
+        "%# of sktime\n# Jože\n@problemName Set\n@timeStamps False\n@CLASSLABEL true 1 2\n\n@data\n"
+    )
+    text += "1.5,2,NaN:1.0\n3,4,5:2\n"
+    files = {f"Set_{split}.ts": text.encode("cp1252", "replace") for split in ("TRAIN", "TEST")}
+    data = load(write(tmp_path / "set", files))
+    assert (data.classes, data.train.labels.tolist()) == (("1", "2"), [0, 1])
+    assert [values(data.train, i).tolist() for i in range(2)] == [[[1.5, 2]], [[3, 4, 5]]]
+
+
+def test_a_dataset_of_the_hub_may_have_signals(tmp_path, monkeypatch):
+    import datasets
+
+    table = {"signal": [x[0].tolist() for x, _ in SIGNALS], "label": [i % 2 for i in range(4)]}
+    features = datasets.Features(
+        signal=datasets.Sequence(datasets.Value("float32")),
+        label=datasets.ClassLabel(names=["b", "a"]),
+    )
+    whole = datasets.Dataset.from_dict(table, features)
+    sets = {"train": whole, "test": whole}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: sets)
+    data = signals.load("owner/name")
+    assert (data.classes, data.train.labels.tolist()) == (("b", "a"), [0, 1, 0, 1])
+    np.testing.assert_array_equal(values(data.test, 2), SIGNALS[2][0])
+    del sets["test"]
+    with pytest.raises(DataError, match=r"owner/name must have a train and a test split.*fraction"):
+        signals.load("owner/name")
+    assert signals.load("owner/name", test_fraction=0.5).test.labels.tolist() in ([0, 1], [1, 0])
+
+
 @pytest.mark.parametrize("content", ["0,1,1\n1,3,0\n0,5,0\n1,8,1\n", "0.5,1\n1.5,2\n2.5,3\n"])
 def test_a_column_of_labels_that_is_not_clear_is_asked_for(content, tmp_path):
     folder = write(tmp_path / "set", {"train.csv": content, "test.csv": content})

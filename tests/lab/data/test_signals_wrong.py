@@ -58,6 +58,10 @@ WRONG = {
     ),
     "only to test": ({"test.csv": ROWS, "a.csv": ROWS}, "with train and test in their names, got"),
     "both names": ({"train_test.csv": ROWS}, "train_test.csv must have one of train and test"),
+    "two versions": (
+        {f"Set{eq}_{s}.csv": ROWS for eq in ("", "_eq") for s in ("TRAIN", "TEST")},
+        r"several test sets, Set_TEST.csv and Set_eq_TEST.csv: give a folder of one",
+    ),
     "no @data": (ts_of(TS.replace("@data\n", "")), "Set_TRAIN.ts has no line @data"),
     "cut off": (ts_of(TS), "Set_TRAIN.ts has no signals behind @data"),
     "values before @data": (ts_of("1,2:a\n" + TS), "Set_TRAIN.ts, line 1: before @data"),

@@ -146,6 +146,11 @@ def test_folders_by_class_are_split_by_group(names, group, tmp_path):
             {"test_fraction": 0.5},
             "set has a test set of its own: leave out --data.test_fraction",
         ),
+        (
+            ["train/a/0.wav", "train/b/0.wav", "more/0.wav"],
+            {"test_fraction": 0.5},
+            r"folder train with folders in it, and more beside it: give .*set/train if it is a set",
+        ),
         (["a/0.wav", "a/1.wav"], {"test_fraction": 0.5}, "two classes or more, got a"),
         (["0.wav", "a/1.wav", "b/1.wav"], {"test_fraction": 0.5}, "0.wav must be in the folder of"),
         (
@@ -237,6 +242,15 @@ def test_signals_are_split_alike_whatever_the_limit(layout, tmp_path):
     assert numbers(again.test) == numbers(few.test)
     with pytest.raises(DataError, match=r"'nobody' of --data.group"):
         load(folder, test_fraction=0.34, group="nobody")
+
+
+def test_a_column_of_groups_is_not_taken_for_labels(tmp_path):
+    rows = [f"p{i // 2},{i},{i},{'xy'[i % 2]}" for i in range(8)]
+    folder = write(tmp_path / "set", {"all.csv": "\n".join(["who,a,b,kind", *rows])})
+    data = load(folder, test_fraction=0.25, group="who")
+    assert (data.classes, len(data.train), len(data.test)) == (("x", "y"), 6, 2)
+    with pytest.raises(DataError, match="which column has labels is not clear"):
+        load(folder, test_fraction=0.25)
 
 
 @pytest.mark.parametrize("layout", ["npz", "csv", "tsv", "ts", "parquet", "class_folders"])

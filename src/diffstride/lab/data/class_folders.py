@@ -50,12 +50,16 @@ def read_class_folders(
 
 def _split(folder: Path, files: Mapping[Path, str], kind: Kind, hold_out: HoldOut) -> FileDataset:
     """Return two sets of the files of a folder by class, or of one whose only folder is train."""
-    inside = {
-        path.relative_to(folder).parts[0]
-        for path in files
-        if path.suffix.lower() in kind.suffixes and path.parent != folder
-    }
-    root = folder / "train" if inside == {"train"} else folder
+    inside = defaultdict(set)  # what each folder has
+    for path in files:
+        if path.suffix.lower() in kind.suffixes and path.parent != folder:
+            first, *rest = path.relative_to(folder).parts
+            inside[first].add(rest[0] if rest[1:] else "")
+    root = folder / "train" if [*inside] == ["train"] else folder
+    if len(inside) > 1 < len(inside.get("train", ())):
+        others = ", ".join(sorted({*inside} - {"train"})[:5])
+        wrong = f"{folder} has a folder train with folders in it, and {others} beside it"
+        raise DataError(f"{wrong}: give {folder / 'train'} if it is a set, and no class")
     examples = _examples({"train": root}, files, kind)["train"]
     classes = sorted({name for _, name in examples})
     if len(classes) < 2:

@@ -48,7 +48,8 @@ def open_files(
     if layout == "auto":
         layout = recognise(folder) or "files"
     files = walk(folder) if folder.is_dir() and layout not in LAYOUTS else {}
-    parquet = [file for file in files or [folder] if file.suffix.lower() == ".parquet"]
+    single = [folder] if folder.is_file() else []
+    parquet = [file for file in (*files, *single) if file.suffix.lower() == ".parquet"]
     if layout in LAYOUTS:
         if hold_out is not None:
             raise has_test_set(path, f"the layout {layout}, and a test set")

@@ -14,7 +14,7 @@ from diffstride.lab.data.signal_rows import Row
 from diffstride.lab.data.ts_files import read_ts
 
 TABLES = (".ts", ".tsv", ".csv")  # the first that a folder has is read
-# Usual names of the column of labels, in small letters.
+# Usual names of the column of labels, in small letters, the most usual first.
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
 HOW = "settle it with --data.label first or --data.label last, or the name of a column in a header"
 
@@ -40,7 +40,7 @@ def read_tables(
         return both[0], both[1] if test else None, None
     tables = [[_read(file, label) for file in chosen] for chosen in (train, test or [])]
     usual = "first" if files[0].suffix.lower() == ".tsv" else None
-    place = _label_place(tables[0], label, usual)
+    place = _label_place(tables[0], label, usual, group)
     rows = [[row for table in some for row in _rows(table, label, place, group)] for some in tables]
     return rows[0], rows[1] if test else None, None
 
@@ -50,13 +50,19 @@ def _sets(path: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path] | N
     if path in files:
         return list(files), None
     found: dict[str, list[Path]] = {"train": [], **{name: [] for name in TEST_SPLITS}}
+    rest: dict[str, list[str]] = {}
     for file in files:
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", file.stem)
-        named = {word.lower().removesuffix("ing") for word in words} & {*found}
+        small = [word.lower().removesuffix("ing") for word in words]
+        named = {*small} & {*found}
         if len(named) > 1:
             raise DataError(f"{file} must have one of train and test in its name, got both")
         for name in named:
             found[name].append(file)
+            # Several files may be parts with numbers, and must not be a set in two versions.
+            if small != rest.setdefault(name, small):
+                several = f"{found[name][0].name} and {file.name}"
+                raise DataError(f"{path} has several {name} sets, {several}: give a folder of one")
     if len(files) == 1 and (found["train"] or not any(found.values())):
         return list(files), None
     if not found["train"]:
@@ -110,7 +116,9 @@ def _is_word(cell: str) -> bool:
         return True
 
 
-def _label_place(tables: Sequence[Table], label: str | None, usual: str | None) -> str:
+def _label_place(
+    tables: Sequence[Table], label: str | None, usual: str | None, group: str | None
+) -> str:
     """Return whether labels are first or last, where no header says which column has them."""
     if label in ("first", "last"):
         return label
@@ -125,6 +133,8 @@ def _label_place(tables: Sequence[Table], label: str | None, usual: str | None) 
         whole = not words and all(re.fullmatch(r"[+-]?\d+(\.0*)?", cell) for cell in column)
         few = 2 <= len({*column}) <= len(column) / 2
         kinds[place] = 2 if words and all(column) else 1 if whole and few else 0
+        if group is not None and tables[0].header[index : index + 1 or None] == [group]:
+            kinds[place] = -1
     if kinds["first"] == kinds["last"]:
         both = {0: "neither has", 1: "both have", 2: "both have"}[kinds["first"]]
         found = f"of the first and the last column, {both} words or few whole numbers"
@@ -136,8 +146,8 @@ def _named(table: Table, label: str | None) -> int | None:
     """Return which column a header says has the labels."""
     if label is not None:
         return table.header.index(label) if label in table.header else None
-    found = [i for i, cell in enumerate(table.header) if cell.lower() in LABELS]
-    return found[0] if len(found) == 1 else None
+    names = [cell.lower() for cell in table.header]
+    return next((names.index(name) for name in LABELS if name in names), None)
 
 
 def _rows(table: Table, label: str | None, place: str, group: str | None) -> list[Row]:

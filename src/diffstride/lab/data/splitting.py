@@ -14,7 +14,7 @@ from diffstride.lab.data.labelled_files import DataError, FileDataset, FileSet
 
 SEED = 0
 ADVICE = "test on a part of them with --data.test_fraction, such as 0.2"
-PASSES = 20  # the most times that groups are looked through for one that is better elsewhere
+PASSES = 5  # the most times that groups are looked through for one that is better elsewhere
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The .ts files of the UEA archive, of sktime and aeon.
 
-After lines of comments (#) and of facts (@), each line behind ``@data`` is a signal: its channels
-one after another, then its label, all with colons between; samples have commas between.
+After lines of comments (# or %) and of facts (@), each line behind ``@data`` is a signal: its
+channels one after another, then its label, all with colons between; samples have commas between.
 """
 
 from pathlib import Path
@@ -17,13 +17,11 @@ def read_ts(path: Path) -> list[Row]:
     """Return the signals of a file, or raise a DataError that names it and the line."""
     facts: dict[str, list[str]] = {}
     rows = []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} can't be read as .ts: it is no text in UTF-8") from error
+    # Comments are in any encoding; elsewhere, what can't be decoded is no number.
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     for number, line in enumerate(map(str.strip, lines), 1):
         where = f"{path}, line {number}"
-        if not line or line.startswith("#"):
+        if not line or line[0] in "#%":
             continue
         if "data" in facts:
             rows.append(_row(where, line, facts))
@@ -55,7 +53,7 @@ def _row(where: str, line: str, facts: dict[str, list[str]]) -> Row:
     *channels, label = line.split(":")
     label = label.strip()
     classes = facts.get("classlabel", [])[1:]
-    if not channels or (classes and label not in classes):
+    if not channels or (classes and label not in classes and not _among(label, classes)):
         wanted = f"one of {', '.join(classes)}" if classes else "a label"
         raise DataError(f"{where} must end with a colon and {wanted}, got {label[:40]!r}")
     dimensions = facts.get("dimensions") or facts.get("dimension") or []
@@ -63,6 +61,14 @@ def _row(where: str, line: str, facts: dict[str, list[str]]) -> Row:
         wanted = f"the {' '.join(dimensions)} channels of @dimensions"
         raise DataError(f"{where} must have {wanted}, got {len(channels)}")
     return Row(where, _values(where, channels), label)
+
+
+def _among(label: str, classes: list[str]) -> bool:
+    """Whether a label is one of the classes as a number, as 1.0 is of 1 and 2."""
+    try:
+        return float(label) in map(float, classes)
+    except ValueError:
+        return False
 
 
 def _values(where: str, channels: list[str]) -> Any:
