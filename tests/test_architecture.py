@@ -33,9 +33,10 @@ MAY_IMPORT = {
     "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
     "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
     "lab.interruption": set(),
+    "lab.extras": set(),
     "lab.cli": {
         f"lab.{name}"
-        for name in ("runs", "training", "inference", "sweeps", "reports", "interruption")
+        for name in (*"runs training inference sweeps reports".split(), "interruption", "extras")
     },
     "lab.__init__": set(),
     "__main__": {"lab.cli", "lab.interruption"},

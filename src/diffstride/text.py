@@ -23,3 +23,12 @@ def times(values: Iterable[float], form: str = "{}") -> str:
     ('32 × 24', '2.00 × 1.50')
     """
     return " × ".join(form.format(value) for value in values)
+
+
+def one_line(text: str) -> str:
+    """Return a text as a line of a table can have it: what can't be printed is written out.
+
+    >>> print(one_line("a file\\nof two lines"))
+    a file\\nof two lines
+    """
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

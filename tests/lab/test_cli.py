@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from diffstride.lab.cli import EXTRAS, main
+from diffstride.lab.cli import main
+from diffstride.lab.extras import EXTRAS
 from diffstride.lab.runs.config import Config
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,7 @@ COMMANDS = {
     "resume": ["runs/a"],
     "evaluate": ["runs/a"],
     "strides": ["runs/a"],
+    "cost": ["runs/a"],
     "table": ["runs/a"],
     "sweep": ["cifar10"],
     "report": ["runs/a"],
@@ -397,8 +399,8 @@ DOCUMENTS = {
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("config.yaml", ("resume", "evaluate", "strides", "export", "table", "report")),
-        ("data.json", ("resume", "evaluate", "strides", "export", "table", "report")),
+        ("config.yaml", ("resume", "evaluate", "strides", "cost", "export", "table", "report")),
+        ("data.json", ("resume", "evaluate", "strides", "cost", "export", "table", "report")),
     ],
 )
 def test_damaged_documents_are_named_with_the_line(name, commands, damage, whole, capsys):
@@ -427,7 +429,7 @@ def test_damaged_documents_are_named_with_the_line(name, commands, damage, whole
 def test_facts_of_another_kind_are_named(text, whole, capsys):
     shutil.copytree(whole, "a")
     Path("a/data.json").write_text(text)
-    for command in ("resume", "evaluate", "strides", "export"):
+    for command in ("resume", "evaluate", "strides", "cost", "export"):
         assert main([command, "a"]) == 1
         assert re.match(r"diffstride: a/data\.json.* must", capsys.readouterr().err)
 
