@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "diffstride"
 # Plain functions without torch, which everything may use.
 EVERYWHERE = {"files", "text"}
 LIBRARY = {"core", "layers", "analysis", "surgery", "models"}
+COMMAND_LINE = ("interruption", "extras", "arguments")
 MAY_IMPORT = {
     "files": set(),
     "text": set(),
@@ -34,9 +35,9 @@ MAY_IMPORT = {
     "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
     "lab.interruption": set(),
     "lab.extras": set(),
+    "lab.arguments": {"lab.runs"},
     "lab.cli": {
-        f"lab.{name}"
-        for name in (*"runs training inference sweeps reports".split(), "interruption", "extras")
+        f"lab.{name}" for name in (*"runs training inference sweeps reports".split(), *COMMAND_LINE)
     },
     "lab.__init__": set(),
     "__main__": {"lab.cli", "lab.interruption"},

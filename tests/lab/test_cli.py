@@ -107,6 +107,19 @@ def test_help_and_version_need_nothing():
     assert command("--help", blocked=[*ALL, "torch"]).stdout.startswith("Convolutional networks")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    try:
+        code = main([name, "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: diffstride {name} ")
+    assert main(["--help"]) == 0
+    assert f"\n  diffstride {name} " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 @pytest.mark.parametrize("delay", [0.0, 0.3, 1.5])
 def test_who_stops_a_command_while_it_starts_gets_a_sentence(number, delay):

@@ -2,17 +2,15 @@
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import diffstride
 from diffstride.lab import interruption
+from diffstride.lab.arguments import BEST, BEST_HELP, JSON, RUN, Arguments, parse, print_json
 from diffstride.lab.extras import install_advice
 from diffstride.text import aligned
 
-Arguments = dict[str, dict[str, Any]]  # names, with the options that argparse has for each
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
   diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
@@ -67,47 +65,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-BEST_HELP = "take the epoch that was best on the test data, instead of the last"
-RUN: Arguments = {"run": dict(help="the folder of the run, such as runs/digits-diffstride-0")}
-BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
-JSON: Arguments = {"--json": dict(action="store_true", help="as JSON, for other programs")}
+TRAIN_HELP = """usage: diffstride train RECIPE [options]
 
+Train a network, and leave a folder with all there is to know of the run: runs/NAME.
+`diffstride train RECIPE --help` tells all options, with the defaults of the recipe.
 
-def parse(
-    command: str,
-    description: str,
-    words: list[str],
-    arguments: Arguments,
-    one_of: Sequence[str] = (),
-) -> Namespace:
-    """Return what the words behind a command say; ends Python if they can't be understood.
-
-    Of the options in ``one_of``, one may be given.
-    """
-    parser = ArgumentParser(f"diffstride {command}", description=description)
-    group = parser.add_mutually_exclusive_group()
-    for name, options in arguments.items():
-        (group if name in one_of else parser).add_argument(name, **options)
-    return parser.parse_args(words)
-
-
-def print_json(content: Any) -> None:
-    from diffstride.lab.runs.documents import json_text
-
-    print(json_text(content, indent=1))
+RECIPE is a config.yaml, the folder of a run, or one of"""
 
 
 def train(words: list[str]) -> int:
     from diffstride.lab.training import recipes
 
     name, *options = words or [""]
+    listed = aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])
     if name == "--list":
-        print("\n".join(aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])))
+        print("\n".join(listed))
         return 0
     if not name or name.startswith("-"):
         wants_help = name in ("-h", "--help")
-        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of"
-        print(text, *recipes.RECIPES, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
+        print(TRAIN_HELP, *listed, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
         return 0 if wants_help else 2
     named_config = recipes.find(name)
     if named_config is None:
@@ -210,12 +186,13 @@ def sweep(words: list[str]) -> int:
 
 
 def report(words: list[str]) -> None:
-    text = "report.html in the first folder unless given"
+    text = "where to write the page; report.html in the first folder unless given"
+    folders = "the folder of a run, of a sweep, or one with some in it"
     arguments: Arguments = {
-        "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
+        "folder": dict(nargs="+", help=folders),
         "-o": dict(dest="path", metavar="FILE", help=text),
     }
-    description = "One HTML page of runs and sweeps, with all it needs in it."
+    description = "Make one HTML page of runs and sweeps: tables, strides, figures, all in a file."
     args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
@@ -226,7 +203,7 @@ def export(words: list[str]) -> None:
     text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
     text += "suffix; RUN/model.onnx unless given"
     path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
-    description = "A run's network for use elsewhere, with its classes and preprocessing."
+    description = "Write a run's network for use elsewhere, with its classes and preprocessing."
     args = parse("export", description, words, RUN | path | BEST)
     from diffstride.lab.inference import trained_model as commands
 
@@ -236,12 +213,13 @@ def export(words: list[str]) -> None:
 def predict(words: list[str]) -> int:
     files = "images or audio files, whichever the network is for, and folders: all such files in "
     files += "a folder and below it are taken, hidden ones apart"
+    top = "tell the K most probable classes; one unless given"
     resize = "scale images of another size than the network's, and take their middle"
-    as_csv = "as CSV: file, task (empty if there is one), class, probability, class_2, ..."
+    as_csv = "print CSV: file, task (empty if there is one), class, probability, class_2, ..."
     arguments: Arguments = {
         "path": dict(metavar="model", help="a run, or a file or folder that `export` wrote"),
         "files": dict(nargs="+", metavar="file", help=files),
-        "--top": dict(type=int, default=1, metavar="K", help="the K most probable classes: 1"),
+        "--top": dict(type=int, default=1, metavar="K", help=top),
         "--resize": dict(action="store_true", help=resize),
         "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
         **JSON,

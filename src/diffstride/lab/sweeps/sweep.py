@@ -47,6 +47,12 @@ of sound need --data.task NAME=PATH[:LABEL] for each task; the paper's are named
     ", ".join(PAPER["tasks"]),
 )
 
+SCALE = "of the paper's tables: for a machine without a GPU, or as in the paper; small unless given"
+GPUS = "how much of a GPU each run gets; 1 unless given, 0.25 for four on one"
+ENGINE = "what starts the runs: this machine, or Ray; local unless given"
+DRY_RUN = "train nothing: say which runs there are, how far they are, and how long they will take"
+SIZE = "for --dry_run, of data it does not know: the size of an example, such as 3 32 32"
+
 # Where a run is and where its data are cached makes no difference to what it learns.
 APART = ("name", "out", "data.cache")
 BUDGET_ACCURACY = 1e-3  # a budget is met about so well
@@ -61,22 +67,22 @@ def parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    dry_run = "train nothing: say which runs there are, how far they are, and how long all take"
-    size = "for --dry_run: the size of an example, such as 3 32 32, of data it does not know"
-    examples = "for --dry_run: how many examples there are to train on"
-    add = made.add_argument
-    add("table", metavar="TABLE", help="one of the above, or a TOML file")
-    add("--seeds", type=int, metavar="N", help="how many runs a cell has: 3, or those of the file")
-    add("--scale", choices=("small", "paper"), default="small", help="of the paper's tables: small")
-    add("--out", metavar="FOLDER", help="the folder of the sweep: runs/TABLE-SCALE")
-    add("--jobs", type=int, metavar="N", help="runs at a time: one a core, or one a GPU")
-    add("--gpus", type=float, metavar="PART", help="of a GPU for each run: 1; 0.25 for four on one")
-    add("--engine", choices=("local", "ray"), default="local", help="what starts the runs: local")
-    add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
-    add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
-    add("--dry_run", action="store_true", help=dry_run)
-    add("--size", type=int, nargs="+", metavar="N", help=size)
-    add("--examples", type=int, metavar="N", help=examples)
+    options: dict[str, dict[str, Any]] = {
+        "--seeds": dict(type=int, metavar="N", help="runs of a cell; 3 or those of the file"),
+        "--scale": dict(choices=("small", "paper"), default="small", help=SCALE),
+        "--out": dict(metavar="FOLDER", help="of the sweep; runs/TABLE-SCALE unless given"),
+        "--jobs": dict(type=int, metavar="N", help="runs at a time; one a core, or one a GPU"),
+        "--gpus": dict(type=float, metavar="PART", help=GPUS),
+        "--engine": dict(choices=("local", "ray"), default="local", help=ENGINE),
+        "--address": dict(help="of a Ray cluster; without it, Ray is started on this machine"),
+        "--cores": dict(type=int, metavar="N", help="cores of a Ray cluster for each run; 1"),
+        "--dry_run": dict(action="store_true", help=DRY_RUN),
+        "--size": dict(type=int, nargs="+", metavar="N", help=SIZE),
+        "--examples": dict(type=int, metavar="N", help="for --dry_run: examples to train on"),
+    }
+    made.add_argument("table", metavar="TABLE", help="one of the above, or a TOML file")
+    for name, told in options.items():
+        made.add_argument(name, **told)
     return made
 
 
