@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "diffstride"
 # Plain functions without torch, which everything may use.
 EVERYWHERE = {"files", "text"}
 LIBRARY = {"core", "layers", "analysis", "surgery", "models"}
+COMMAND_LINE = ("interruption", "extras", "arguments")
 MAY_IMPORT = {
     "files": set(),
     "text": set(),
@@ -33,9 +34,10 @@ MAY_IMPORT = {
     "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
     "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
     "lab.interruption": set(),
+    "lab.extras": set(),
+    "lab.arguments": {"lab.runs"},
     "lab.cli": {
-        f"lab.{name}"
-        for name in ("runs", "training", "inference", "sweeps", "reports", "interruption")
+        f"lab.{name}" for name in (*"runs training inference sweeps reports".split(), *COMMAND_LINE)
     },
     "lab.__init__": set(),
     "__main__": {"lab.cli", "lab.interruption"},

@@ -32,3 +32,12 @@ def short(value: float) -> str:
     ('0.245', '12', '22050')
     """
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def one_line(text: str) -> str:
+    """Return a text as a line of a table can have it: what can't be printed is written out.
+
+    >>> print(one_line("a file\\nof two lines"))
+    a file\\nof two lines
+    """
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from diffstride.lab.cli import EXTRAS, main
+from diffstride.lab.cli import main
+from diffstride.lab.extras import EXTRAS
 from diffstride.lab.runs.config import Config
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,7 @@ COMMANDS = {
     "resume": ["runs/a"],
     "evaluate": ["runs/a"],
     "strides": ["runs/a"],
+    "cost": ["runs/a"],
     "table": ["runs/a"],
     "sweep": ["cifar10"],
     "report": ["runs/a"],
@@ -103,6 +105,19 @@ def test_help_and_version_need_nothing():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert found.stdout == f"diffstride {project['version']}\n"
     assert command("--help", blocked=[*ALL, "torch"]).stdout.startswith("Convolutional networks")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    try:
+        code = main([name, "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: diffstride {name} ")
+    assert main(["--help"]) == 0
+    assert f"\n  diffstride {name} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
@@ -397,8 +412,8 @@ DOCUMENTS = {
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("config.yaml", ("resume", "evaluate", "strides", "export", "table", "report")),
-        ("data.json", ("resume", "evaluate", "strides", "export", "table", "report")),
+        ("config.yaml", ("resume", "evaluate", "strides", "cost", "export", "table", "report")),
+        ("data.json", ("resume", "evaluate", "strides", "cost", "export", "table", "report")),
     ],
 )
 def test_damaged_documents_are_named_with_the_line(name, commands, damage, whole, capsys):
@@ -427,7 +442,7 @@ def test_damaged_documents_are_named_with_the_line(name, commands, damage, whole
 def test_facts_of_another_kind_are_named(text, whole, capsys):
     shutil.copytree(whole, "a")
     Path("a/data.json").write_text(text)
-    for command in ("resume", "evaluate", "strides", "export"):
+    for command in ("resume", "evaluate", "strides", "cost", "export"):
         assert main([command, "a"]) == 1
         assert re.match(r"diffstride: a/data\.json.* must", capsys.readouterr().err)
 

@@ -1,28 +1,15 @@
 """The command line. Each command imports what it needs when it runs: help comes at once."""
 
-import argparse
-import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import diffstride
 from diffstride.lab import interruption
+from diffstride.lab.arguments import BEST, BEST_HELP, DATA, JSON, RUN, Arguments, parse, print_json
+from diffstride.lab.extras import install_advice
 from diffstride.text import aligned
-
-Arguments = dict[str, dict[str, Any]]  # names, with the options that argparse has for each
-EXTRAS = {  # which extra has a module that a command needs; the library needs torch alone
-    "train": ("lightning", "rich", "tensorboard", "tomli", "tyro"),
-    "data": ("PIL", "datasets", "sklearn", "tqdm"),
-    "audio": ("soundfile", "soxr"),
-    "sweep": ("ray",),
-    "report": ("jinja2", "matplotlib", "numpy", "yaml"),
-    "share": ("safetensors",),
-    "export": ("onnx", "onnxruntime", "onnxscript"),
-}
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
@@ -32,15 +19,18 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride evaluate RUN             loss and accuracy of a run's network on test data
   diffstride strides RUN              what it learned: strides, sizes, costs
   diffstride resolution RUN           how much resolution the task needs along each axis
+  diffstride cost RUN                 what its network costs, layer by layer
   diffstride table RUN...             runs side by side: accuracy, first strides, costs
   diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
   diffstride table SWEEP              that table, beside the paper's figures
   diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
   diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
-  diffstride predict MODEL FILES...   classify images or recordings; MODEL is a run or exported
+  diffstride predict MODEL FILES...   classify images or recordings, also whole folders of them;
+                                      MODEL is a run or what `export` wrote
 
-RECIPE is a name or the config.yaml of another run; RUN is the folder of a run.
-`diffstride --version` tells the version.
+RECIPE is a name or the config.yaml of another run; RUN is the folder of a run. `diffstride COMMAND
+--help` tells all options. Commands with --json print one JSON document for other programs.
+`diffstride --version` tells the version; --debug with any command shows where an error comes from.
 """
 
 
@@ -70,49 +60,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if interruption.received():
             return interruption.say(words)
-        print(f"diffstride: {_install_advice(error, words[0]) or error}", file=sys.stderr)
+        print(f"diffstride: {install_advice(error, words[0]) or error}", file=sys.stderr)
         if not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
             print(f"({type(error).__name__}; --debug shows where)", file=sys.stderr)
         return 1
 
 
-def _install_advice(error: Exception, command: str) -> str | None:
-    """Return how to install what a command needs, if that is what is wrong."""
-    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
-    if extra in ("train", "data", "report", "share"):  # training and predicting need all of `train`
-        extra = "report" if command in ("table", "report") else "train"
-    return extra and f"`{command}` needs {module}: pip install 'diffstride[{extra}]'"
+TRAIN_HELP = """usage: diffstride train RECIPE [options]
 
+Train a network, and leave a folder with all there is to know of the run: runs/NAME.
+`diffstride train RECIPE --help` tells all options, with the defaults of the recipe.
 
-BEST_HELP = "of the epoch that was best on the test data, instead of the last"
-RUN: Arguments = {"run": dict(help="the folder of the run")}
-BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
-
-
-DATA: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
-JSON: Arguments = {"--json": dict(action="store_true", help="as JSON, for other programs")}
-
-
-def parse(command: str, description: str, words: list[str], arguments: Arguments) -> Namespace:
-    """Return what the words behind a command say; ends Python if they can't be understood."""
-    parser = ArgumentParser(f"diffstride {command}", description=description)
-    for name, options in arguments.items():
-        parser.add_argument(name, **options)
-    return parser.parse_args(words)
+RECIPE is a config.yaml, the folder of a run, or one of"""
 
 
 def train(words: list[str]) -> int:
     from diffstride.lab.training import recipes
 
     name, *options = words or [""]
+    listed = aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])
     if name == "--list":
-        print("\n".join(aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])))
+        print("\n".join(listed))
         return 0
     if not name or name.startswith("-"):
         wants_help = name in ("-h", "--help")
-        text = "usage: diffstride train RECIPE [options]\n\nRECIPE is a config.yaml or one of"
-        print(text, *recipes.RECIPES, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
+        print(TRAIN_HELP, *listed, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
         return 0 if wants_help else 2
     named_config = recipes.find(name)
     if named_config is None:
@@ -132,7 +104,8 @@ def train(words: list[str]) -> int:
 
 
 def resume(words: list[str]) -> None:
-    args = parse("resume", "Continue a run.", words, RUN)
+    description = "Continue a run from its last epoch, to the end that its config.yaml says."
+    args = parse("resume", description, words, RUN)
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
@@ -140,11 +113,14 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    description = "Loss and accuracy of a run's network on test data."
-    args = parse("evaluate", description, words, RUN | DATA | BEST)
+    description = "Loss and accuracy of a run's network on its test data, or on other data."
+    args = parse("evaluate", description, words, RUN | DATA | BEST | JSON)
     from diffstride.lab.training import trained_run
 
-    for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
+    found = trained_run.evaluate(args.run, args.path, args.best)
+    if args.json:
+        return print_json(found)
+    for name, value in found.items():
         print(f"{name.replace('_', ' ')}  {value:.4f}")
 
 
@@ -153,7 +129,7 @@ def strides(words: list[str]) -> None:
     from diffstride.lab.training import trained_run
 
     learned = trained_run.learned_strides(args.run, args.best)
-    print(json.dumps(learned.as_json(), indent=1) if args.json else learned)
+    print_json(learned.as_json()) if args.json else print(learned)
 
 
 def resolution(words: list[str]) -> None:
@@ -177,51 +153,45 @@ def resolution(words: list[str]) -> None:
         print(f"report {path}")
 
 
+def cost(words: list[str]) -> None:
+    description = "What a run's network costs for one example, with the strides that it learned: "
+    description += "multiply-accumulates (MACs), activations and parameters, and each layer's part."
+    args = parse("cost", description, words, RUN | BEST | JSON)
+    from diffstride.lab.training.run_cost import run_cost
+
+    found = run_cost(args.run, args.best)
+    print_json(found.document()) if args.json else print(found)
+
+
 def table(words: list[str]) -> None:
     text = "the folders of the runs; or of a sweep, in which table.csv, .md and .tex are written"
-    folders: Arguments = {"run": dict(nargs="+", help=text)}
-    args = parse("table", "Runs side by side, or the table of a sweep.", words, folders)
-    from diffstride.lab.reports.tables import compare, write_tables
+    folders: Arguments = {"folder": dict(nargs="+", help=text)}
+    description = "Runs side by side, a line each; or the table of a sweep, as in the paper."
+    args = parse("table", description, words, folders | JSON)
+    from diffstride.lab.reports import json_tables, tables
 
-    sweeps = [path for path in args.run if (Path(path) / "sweep.json").exists()]
-    for path in sweeps:
-        print(write_tables(path))
-    if runs := [path for path in args.run if path not in sweeps]:
-        print(compare(runs))
+    sweeps = [path for path in args.folder if (Path(path) / "sweep.json").exists()]
+    runs = [path for path in args.folder if path not in sweeps]
+    texts = [*map(tables.write_tables, sweeps), *([tables.compare(runs)] if runs else [])]
+    if args.json:
+        return print_json(json_tables.document(runs, sweeps))
+    print("\n".join(texts))
 
 
 def sweep(words: list[str]) -> int:
-    from diffstride.lab.sweeps import engines
+    from diffstride.lab.sweeps import engines, forecast
     from diffstride.lab.sweeps import sweep as commands
     from diffstride.lab.training.recipes import rate_of_earlier_version
 
-    parser = ArgumentParser(
-        "diffstride sweep",
-        usage="diffstride sweep TABLE [options]",
-        description=commands.DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("table", metavar="TABLE", help="one of the above, or a TOML file")
-    add("--seeds", type=int, metavar="N", help="how many runs a cell has: 3, or those of the file")
-    add("--scale", choices=("small", "paper"), default="small", help="small unless given")
-    add("--out", help="the folder of the sweep: runs/TABLE-SCALE")
-    add("--jobs", type=int, metavar="N", help="runs at a time: one a core, or one a GPU")
-    add("--gpus", type=float, metavar="PART", help="of a GPU for each run: 1; 0.25 for four on one")
-    add("--engine", choices=("local", "ray"), default="local", help="local unless given")
-    add("--address", help="of a Ray cluster; without it, Ray is started on this machine")
-    add("--cores", type=int, metavar="N", help="that a run takes of a Ray cluster: 1")
-    add("--dry_run", action="store_true", help="say which runs there are, how far, and their cost")
-    args, run_options = parser.parse_known_args(words)
+    args, run_options = commands.parser().parse_known_args(words)
     plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
     rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
     if message := next(filter(None, rates), None):
         print(f"diffstride: {message}", file=sys.stderr)
     out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
     if args.dry_run:
-        for line in commands.dry_run(plan, out):
-            print(line)
+        for line in forecast.dry_run(plan, out, args.size, args.examples):
+            print(line, flush=True)
         return 0
     options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
     interruption.raise_from_now_on()
@@ -237,12 +207,13 @@ def sweep(words: list[str]) -> int:
 
 
 def report(words: list[str]) -> None:
-    text = "report.html in the first folder unless given"
+    text = "where to write the page; report.html in the first folder unless given"
+    folders = "the folder of a run, of a sweep, or one with some in it"
     arguments: Arguments = {
-        "folder": dict(nargs="+", help="of a run, of a sweep, or with some in it"),
+        "folder": dict(nargs="+", help=folders),
         "-o": dict(dest="path", metavar="FILE", help=text),
     }
-    description = "One HTML page of runs and sweeps, with all it needs in it."
+    description = "Make one HTML page of runs and sweeps: tables, strides, figures, all in a file."
     args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
@@ -253,7 +224,7 @@ def export(words: list[str]) -> None:
     text = "what to write: NAME.onnx, or a folder of weights and config.json by a name without "
     text += "suffix; RUN/model.onnx unless given"
     path: Arguments = {"-o": dict(dest="path", metavar="PATH", help=text)}
-    description = "A run's network for use elsewhere, with its classes and preprocessing."
+    description = "Write a run's network for use elsewhere, with its classes and preprocessing."
     args = parse("export", description, words, RUN | path | BEST)
     from diffstride.lab.inference import trained_model as commands
 
@@ -261,23 +232,28 @@ def export(words: list[str]) -> None:
 
 
 def predict(words: list[str]) -> int:
-    resize = "scale images of another size, and take their middle"
+    files = "images or audio files, whichever the network is for, and folders: all such files in "
+    files += "a folder and below it are taken, hidden ones apart"
+    top = "tell the K most probable classes; one unless given"
+    resize = "scale images of another size than the network's, and take their middle"
+    as_csv = "print CSV: file, task (empty if there is one), class, probability, class_2, ..."
     arguments: Arguments = {
         "path": dict(metavar="model", help="a run, or a file or folder that `export` wrote"),
-        "files": dict(nargs="+", help="images or audio files"),
-        "--top": dict(type=int, default=1, metavar="K", help="tell of so many classes"),
+        "files": dict(nargs="+", metavar="file", help=files),
+        "--top": dict(type=int, default=1, metavar="K", help=top),
         "--resize": dict(action="store_true", help=resize),
         "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
+        **JSON,
+        "--csv": dict(action="store_true", help=as_csv),
     }
-    args = parse("predict", "Classify images or recordings.", words, arguments)
+    description = "Classify images or recordings. Files that can't be read are named on stderr in "
+    description += "the end, and the others are classified; the exit code is 1 then."
+    args = parse("predict", description, words, arguments, one_of=("--json", "--csv"))
     from diffstride.lab.inference import predict as commands
 
-    predictions, errors = commands.predict_files(**vars(args))
-    if predictions:
-        print(commands.table(predictions))
-    for error in errors:
-        print(f"diffstride: {error}", file=sys.stderr)
-    return 1 if errors else 0
+    form = "json" if args.json else "csv" if args.csv else "table"
+    options = dict(top=args.top, resize=args.resize, best=args.best)
+    return commands.print_predictions(form, args.path, args.files, **options)
 
 
 def _conclude(folder: Path) -> None:
@@ -290,21 +266,20 @@ def _conclude(folder: Path) -> None:
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
-    function.__name__: function
-    for function in (
-        train,
-        resume,
-        evaluate,
-        strides,
-        resolution,
-        table,
-        sweep,
-        report,
-        export,
-        predict,
-    )
-}
+FUNCTIONS = (
+    train,
+    resume,
+    evaluate,
+    strides,
+    resolution,
+    cost,
+    table,
+    sweep,
+    report,
+    export,
+    predict,
+)
+COMMANDS: dict[str, Callable[[list[str]], int | None]] = {f.__name__: f for f in FUNCTIONS}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from diffstride.lab.runs import lock
 from diffstride.lab.runs.config import flat
 from diffstride.lab.runs.config_file import write_config
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.sweeps import engines, sweep, tables
+from diffstride.lab.sweeps import engines, forecast, sweep, tables
 from diffstride.lab.sweeps.plan import as_words
 from diffstride.lab.sweeps.progress import SweepProgress
 from diffstride.lab.training import preparation, recipes
@@ -84,7 +84,7 @@ def test_every_table_is_a_list_of_runs(table):
         assert run.config.seed == run.seed
     figures = [value for row in told.paper.values() for pair in row.values() for value in pair]
     assert figures and {type(value) for value in figures} <= {int, float}
-    assert json.loads(json.dumps(told.document()))["columns"] == list(told.columns)
+    assert json.loads(json.dumps(told.document(told.runs)))["columns"] == list(told.columns)
 
 
 def test_what_a_table_takes_is_told_before():
@@ -97,19 +97,20 @@ def test_what_a_table_takes_is_told_before():
         if run.seed == 0
     )
     total = 2 * once * 3 * 400 * 50_000
-    assert sweep.forecast_line(told) == (
+    assert forecast.forecast_line(told) == (
         f"48 runs, {total:.2g} multiply-accumulates in training: about "
         f"{total / 3e12 / 86_400:.0f} days on a GPU that does 3·10¹² a second"
     )
     short = plan("audio")
-    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", sweep.forecast_line(short))
-    assert sweep.forecast_line(sweep.plan_sweep("toy.toml", "small", None, [])) == "2 runs"
+    assert re.fullmatch(r"48 runs, .* about \d+ min on a GPU .*", forecast.forecast_line(short))
+    assert forecast.forecast_line(sweep.plan_sweep("toy.toml", "small", None, [])) == "2 runs"
 
 
 @pytest.mark.parametrize("table", [name for name in tables.TABLES if name != "cost"])
 def test_every_table_can_be_printed_and_shown_before_it_begins(table, tmp_path, capsys):
     """With the paper's figures, which is where one sees what was planned."""
-    told = plan(table).document()
+    told = plan(table)
+    told = told.document(told.placed())
     (tmp_path / "sweep.json").write_text(json.dumps(told))
     assert main(["table", str(tmp_path)]) == 0
     out = capsys.readouterr().out
@@ -314,7 +315,7 @@ def test_the_places_of_tasks_may_be_written_in_other_ways(tmp_path):
 
 def test_the_folder_of_a_sweep_takes_more_seeds_and_no_other_table(tmp_path):
     def write(told):
-        document = sweep.merged(tmp_path, told)
+        document = sweep.merged(tmp_path, told, told.placed())
         if document is not None:
             (tmp_path / "sweep.json").write_text(json.dumps(document))
         return document
@@ -327,9 +328,9 @@ def test_the_folder_of_a_sweep_takes_more_seeds_and_no_other_table(tmp_path):
     assert len(more["runs"]) == 3 * RUNS["regularisation"]
     assert write(plan("regularisation", seeds=2)) is None
     with pytest.raises(ValueError, match="has a sweep of table 'regularisation', not 'cost'"):
-        sweep.merged(tmp_path, plan("cost"))
+        write(plan("cost"))
     with pytest.raises(ValueError, match="has a sweep of scale 'small', not 'paper'"):
-        sweep.merged(tmp_path, plan("regularisation", "paper"))
+        write(plan("regularisation", "paper"))
 
 
 def test_budgets_for_images_of_another_size_are_refused(tmp_path):
@@ -355,14 +356,14 @@ def test_a_sweep_stops_as_soon_as_it_sees_such_data(tmp_path, stand_in):
 def test_a_damaged_plan_is_named(tmp_path):
     (tmp_path / "sweep.json").write_text("{")
     with pytest.raises(ValueError, match=r"sweep.json, line 1 is no JSON.*: remove it, and"):
-        sweep.merged(tmp_path, plan("cifar10"))
+        sweep.merged(tmp_path, plan("cifar10"), plan("cifar10").runs)
 
 
 @pytest.mark.parametrize("name", ["cost", "imagenet", "audio"])
 def test_a_grid_may_have_the_name_of_a_table(name, stand_in, capsys):
     Path(f"{name}.toml").write_text(TOY)
     assert main(["sweep", f"{name}.toml", "--dry_run"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "2 runs"
+    assert capsys.readouterr().out.splitlines()[-2] == "2 runs"
     assert main(["sweep", f"{name}.toml"]) == 0
     assert sorted(stand_in()) == [f"train {run}" for run in sorted(NAMES)]
     assert "75.0" in capsys.readouterr().out
@@ -534,7 +535,9 @@ def test_a_dry_run_says_what_there_is(capsys):
         "strided-2-2-2-s1  –",
         "diffstride-2-2-2-s1  –",
         "4 runs",
+        lines[-1],
     ]
+    assert lines[-1].startswith("on this machine: about 1 min of one core")
 
 
 def test_costs_are_measured_once(capsys):

@@ -1,24 +1,26 @@
 """Classify files with a network that was trained, wherever it is kept."""
 
+import csv
+import io
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
-from tqdm import tqdm
 
-from diffstride.lab.data import images, recordings
-from diffstride.lab.data.batches import AudioEvaluation, ImageBatches
-from diffstride.lab.data.labelled_files import DataError
-from diffstride.lab.data.spectrogram import LogMel
-from diffstride.lab.inference.trained_model import TrainedModel, open_model
-from diffstride.text import aligned
+from diffstride.lab.data.labelled_files import DataError, walk
+from diffstride.lab.inference.readers import READERS, Reader
+from diffstride.lab.inference.trained_model import open_model
+from diffstride.lab.runs.documents import json_text
+from diffstride.lab.runs.waiting import progress_bar
+from diffstride.text import aligned, one_line
 
 MOST_BYTES = 2**32  # of a file, which is read at once: what a WAV can hold
+BYTES_AT_ONCE = 2**26  # of files that are in memory together, unless one alone has more
 
 
 class Prediction(NamedTuple):
@@ -46,9 +48,29 @@ def predict_files(
 ) -> Predictions:
     """Classify files as the evaluation of a run does; those that can't be read are left out.
 
+    The arguments are those of :func:`predict`, and so are the errors.
+    """
+    errors: list[str] = []
+    found = list(predict(path, files, errors, top=top, resize=resize, best=best))
+    return Predictions(found, errors)
+
+
+def predict(
+    path: str | Path,
+    files: Sequence[str | Path],
+    errors: list[str],
+    *,
+    top: int = 1,
+    resize: bool = False,
+    best: bool = False,
+) -> Iterator[Prediction]:
+    """Yield what files are, a few at a time: however many there are, they need no more memory.
+
     Args:
         path: the folder of a run, a file or folder that :func:`export_run` wrote.
-        files: images, or recordings of any length.
+        files: images, or recordings of any length; or folders, of which all such files are taken,
+            also from folders in them, in order and without hidden ones.
+        errors: a list, to which is added what is wrong with files that are left out.
         top: how many classes to return, the most probable first.
         resize: whether images of another size than the network was trained on are scaled until
             they cover it, and their middle is taken; otherwise they are errors.
@@ -60,63 +82,69 @@ def predict_files(
     if top < 1:
         raise ValueError(f"--top must be at least 1, got {top}")
     model = open_model(path, best)
-    of_images = model.preparation.kind == "images"
-    if resize and not of_images:
-        raise ValueError(f"--resize is for images, and {path} is for audio")
+    reader = READERS[model.preparation.kind](model, resize)
+    tasks = model.preparation.classes
 
-    def read(file: str | Path) -> Any:
+    def attempt(file: Path) -> Any:
         try:
-            data = _content(Path(file))
-            if of_images:
-                return model.preparation.pixels(str(file), data, resize)
-            return recordings.to_samples(str(file), data)
+            return reader.read(str(file), _content(file))
         except DataError as error:
             return error
 
-    # As many at once as fit whatever their size; of recordings, which may be long, a few.
-    *_, height, width = model.preparation.size
-    batch_size = max(1, min(256, 2**20 // (height * width)))
-    at_once = batch_size if of_images else 32
-    scores_of = _scores_of_images if of_images else _scores_of_recordings
-    predictions, errors, tasks = [], [], model.preparation.classes
+    listed = list(list_files(map(Path, files), reader, errors))
     with (
-        torch.inference_mode(),
         ThreadPoolExecutor(os.cpu_count()) as threads,
-        tqdm(None, "predicting", len(files), leave=False, delay=2, disable=None) as bar,
+        progress_bar("predicting", len(listed)) as bar,
     ):
-        for start in range(0, len(files), at_once):
-            names = [str(file) for file in files[start : start + at_once]]
-            contents = list(zip(names, threads.map(read, names), strict=True))
+        for group in _groups(listed, reader.at_once):
+            contents = list(zip(group, threads.map(attempt, group), strict=True))
             errors += [str(data) for _, data in contents if isinstance(data, DataError)]
             readable = [(name, data) for name, data in contents if not isinstance(data, DataError)]
-            inputs = [data for _, data in readable]
-            scores = scores_of(inputs, model, batch_size) if readable else []
-            for i, (name, _) in enumerate(readable):
+            with torch.inference_mode():
+                scores = reader.scores([data for _, data in readable]) if readable else []
+            for i, (file, _) in enumerate(readable):
                 for (task, classes), y in zip(tasks.items(), scores, strict=True):
                     values, places = y[i].double().softmax(0).topk(min(top, len(classes)))
                     ranked = zip(places.tolist(), values.tolist(), strict=True)
                     named = [(classes[place], value) for place, value in ranked]
-                    predictions.append(Prediction(name, task, named))
-            bar.update(len(names))
-    return Predictions(predictions, errors)
+                    yield Prediction(str(file), task, named)
+            bar.update(len(group))
 
 
-def table(predictions: Sequence[Prediction]) -> str:
-    """Return predictions in columns: file, task if there are several, classes, probabilities."""
-    rows = [["file", "task"]]
-    for i in range(max((len(prediction.classes) for prediction in predictions), default=1)):
-        rows[0] += [f"class {i + 1}" if i else "class", "probability"]
-    for file, task, classes in predictions:
-        cells = [cell for name, value in classes for cell in (name, f"{value:.4f}")]
-        rows.append([file, task, *cells, *[""] * (len(rows[0]) - 2 - len(cells))])
-    if not any(task for _, task, *_ in rows[1:]):
-        rows = [[file, *cells] for file, _, *cells in rows]
-    return "\n".join(aligned(rows))
+def list_files(paths: Iterable[Path], reader: Reader, errors: list[str]) -> Iterator[Path]:
+    """Yield files as they are given, and of folders the files in them that a reader is for."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        try:
+            found = [file for file in walk(path) if file.suffix.lower() in reader.suffixes]
+            if not found:
+                wanted = (
+                    f"{reader.kind}: no file ends with {', '.join(sorted(reader.suffixes)[:3])}"
+                )
+                raise DataError(f"{path} is a folder without {wanted} or the like")
+            yield from found
+        except DataError as error:
+            errors.append(str(error))
+
+
+def _groups(files: Sequence[Path], most: int) -> Iterator[list[Path]]:
+    """Yield files in order, so many at once or fewer: together they must fit into memory."""
+    group: list[Path] = []
+    together = 0
+    for file in files:
+        size = file.stat().st_size if file.is_file() else 0
+        if group and (len(group) == most or together + size > BYTES_AT_ONCE):
+            yield group
+            group, together = [], 0
+        group.append(file)
+        together += size
+    if group:
+        yield group
 
 
 def _content(path: Path) -> bytes:
-    if path.is_dir():
-        raise DataError(f"{path} is a folder: give the files in it")
     try:
         size = path.stat().st_size
         if not (path.is_file() or path.is_fifo()):  # a device may have no end
@@ -130,23 +158,71 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-def _scores_of_images(pixels: list[Tensor], model: TrainedModel, size: int) -> list[Tensor]:
-    split = images.DecodedImages(torch.stack(pixels), torch.zeros(len(pixels)))
-    mean, std = map(torch.tensor, (model.preparation.mean, model.preparation.std))
-    ((batch, _),) = ImageBatches(split, size, mean=mean, std=std)
-    return model.scores(batch)
+def table(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Yield predictions in columns: file, task if there are several, classes, probabilities."""
+    rows = list(predictions)
+    most = max((len(prediction.classes) for prediction in rows), default=0)
+    lines = [_header(most, "class {}", "probability")]
+    for file, task, classes in rows:
+        cells = [cell for name, value in classes for cell in (one_line(name), f"{value:.4f}")]
+        lines.append([one_line(file), task, *cells, *[""] * (2 * (most - len(classes)))])
+    if not any(row.task for row in rows):
+        lines = [[file, *cells] for file, _, *cells in lines]
+    yield from aligned(lines) if rows else ()
 
 
-def _scores_of_recordings(waves: list[Any], model: TrainedModel, size: int) -> list[Tensor]:
-    """Return the mean score of the windows of each recording."""
-    starts = np.cumsum([0, *map(len, waves)])
-    split = recordings.Recordings(np.concatenate(waves), starts, torch.zeros(len(waves)))
-    frontend = LogMel(model.preparation.mean[0], model.preparation.std[0])
-    classes = model.preparation.classes.values()
-    sums = [torch.zeros(len(waves), len(names), dtype=torch.float64) for names in classes]
-    for batch in AudioEvaluation({"": split}, size):
-        windows, recording = batch[""]
-        for total, scores in zip(sums, model.scores(frontend(windows)), strict=True):
-            total.index_add_(0, recording, scores.double())
-    windows_of = torch.from_numpy(np.ceil(np.diff(starts) / recordings.WINDOW_LENGTH))
-    return [total / windows_of[:, None] for total in sums]
+def as_json(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Yield the lines of a JSON list with an object for each prediction."""
+    before = "["
+    for file, task, classes in predictions:
+        named = [{"class": name, "probability": value} for name, value in classes]
+        content = {"file": file} | ({"task": task} if task else {}) | {"classes": named}
+        yield before + json_text(content)
+        before = ","
+    yield "]" if before == "," else "[]"
+
+
+def as_csv(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Yield the lines of a CSV table: file, task (empty if there is one), classes in order.
+
+    A task that has fewer classes than others has empty cells at the end.
+    """
+    first: list[Prediction] = []  # of one file, which has a prediction for every task
+    rest = iter(predictions)
+    for prediction in rest:
+        first.append(prediction)
+        if prediction.file != first[0].file:
+            break
+    most = max((len(prediction.classes) for prediction in first), default=1)
+    yield _csv_line(_header(most, "class_{}", "probability_{}"))
+    for file, task, classes in chain(first, rest):
+        cells = [cell for pair in classes for cell in pair]
+        yield _csv_line([file, task, *cells, *[""] * (2 * (most - len(classes)))])
+
+
+def _header(most: int, name: str, probability: str) -> list[str]:
+    """Return the heads of columns; the first class has no number."""
+    later = (form.format(i) for i in range(2, most + 1) for form in (name, probability))
+    return ["file", "task", "class", "probability", *later]
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(cells)  # which quotes what ends its own lines, "\r\n"
+    return text.getvalue()[:-2]
+
+
+FORMS = {"table": table, "json": as_json, "csv": as_csv}
+"""What makes lines of predictions, by name."""
+
+
+def print_predictions(form: str, path: str, files: Sequence[str], **options: Any) -> int:
+    """Print what files are, errors in the end and on stderr; return 1 if there are any, else 0."""
+    errors: list[str] = []
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be of any encoding
+        sys.stdout.reconfigure(errors="surrogateescape")
+    for line in FORMS[form](predict(path, files, errors, **options)):
+        print(line)
+    for error in errors:
+        print(f"diffstride: {one_line(error)}", file=sys.stderr)
+    return 1 if errors else 0

@@ -42,7 +42,8 @@ class Chapter:
 
     def __init__(self, title: str, groups: list[RunGroup], sweep: Sweep | None = None) -> None:
         self.title, self.groups, self.sweep = title, groups, sweep
-        self.runs = [run for group in groups for run in group.runs]
+        # Each once: a run may be in several places of a table.
+        self.runs = list(dict.fromkeys(run for group in groups for run in group.runs))
         self.rows = list(dict.fromkeys(group.row for group in groups))
         planned = map(sweep.title, sweep.columns) if sweep else ()
         self.columns = list(dict.fromkeys([*planned, *(group.column for group in groups)]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diffstride.files import write
 from diffstride.lab.reports import formats
@@ -37,10 +37,7 @@ def compare(folders: Sequence[str | Path]) -> str:
     """
     lines: list[tuple[str, ...]] = [RUNS_HEAD]
     for folder in folders:
-        try:
-            run = RunRecord(Path(folder))
-        except OSError as error:
-            raise ValueError(f"{folder} is no run: {error}") from error
+        run = open_run(folder)
         if not (run.metrics and run.times):
             lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 4))
             continue
@@ -59,22 +56,40 @@ def compare(folders: Sequence[str | Path]) -> str:
     return "\n".join(aligned(lines))
 
 
+def open_run(folder: str | Path) -> RunRecord:
+    """The run in a folder; a ValueError if there is none."""
+    try:
+        return RunRecord(Path(folder))
+    except OSError as error:
+        raise ValueError(f"{folder} is no run: {error}") from error
+
+
+class SweepTables(NamedTuple):
+    """The tables of a sweep with their titles, the rows of table.csv, and a heading and notes."""
+
+    tables: list[tuple[str, Lines]]
+    rows: list[dict[str, Any]]
+    remarks: list[str]
+
+
+def sweep_tables(folder: str | Path) -> SweepTables:
+    """Return the tables of the sweep in a folder; a ValueError if there is nothing to show yet."""
+    sweep = Sweep(Path(folder))
+    if sweep.plan["runs"]:
+        return SweepTables(list(_tables(sweep)), list(_csv_rows(sweep)), notes(sweep))
+    if not sweep.measured:
+        raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
+    lines, rows = _costs(sweep)
+    conditions = f"Scale {sweep.plan['scale']}: {sweep.measured['conditions']}."
+    return SweepTables([("", lines)], rows, [sweep.plan["title"], conditions])
+
+
 def write_tables(folder: str | Path) -> str:
     """Write table.csv, .md and .tex into the folder of a sweep, and return the table as text."""
-    folder = Path(folder)
-    sweep = Sweep(folder)
-    if sweep.plan["runs"]:
-        tables, rows, remarks = list(_tables(sweep)), list(_csv_rows(sweep)), notes(sweep)
-    elif sweep.measured:
-        lines, rows = _costs(sweep)
-        tables = [("", lines)]
-        conditions = f"Scale {sweep.plan['scale']}: {sweep.measured['conditions']}."
-        remarks = [sweep.plan["title"], conditions]
-    else:
-        raise ValueError(f"{folder} has no measured.json yet: `diffstride sweep cost` makes it")
-    write_rows(folder / "table.csv", rows)
+    tables, rows, remarks = sweep_tables(folder)
+    write_rows(Path(folder) / "table.csv", rows)
     for name in ("table.md", "table.tex"):
-        write(folder / name, formats.document(f"{name}.jinja", tables, remarks))
+        write(Path(folder) / name, formats.document(f"{name}.jinja", tables, remarks))
     return formats.plain_text(tables, remarks)
 
 
@@ -230,4 +245,5 @@ def _budgets(sweep: Sweep) -> Iterator[str]:
         rows = ", ".join(above.values())
         yield f"Budgets are above the cost of {sweep.title(first)} {reason}: {rows}."
     if exceeded:
-        yield f"Over their budgets by more than a twentieth, in M MACs: {', '.join(exceeded)}."
+        listed = ", ".join(dict.fromkeys(exceeded))  # a run may be in several places
+        yield f"Over their budgets by more than a twentieth, in M MACs: {listed}."

@@ -69,6 +69,23 @@ def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
     write(path, json.dumps(content, **{"indent": 1} | options) + "\n")
 
 
+def json_text(content: Any, indent: int | None = None) -> str:
+    """Return plain values as JSON that every program can read: what is no finite number is null.
+
+    >>> json_text({"loss": float("nan"), "strides": (2.0, 1.5)})
+    '{"loss": null, "strides": [2.0, 1.5]}'
+    """
+    return json.dumps(_finite(content), indent=indent, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(name): _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 def read_rows(
     path: Path,
     *columns: str,

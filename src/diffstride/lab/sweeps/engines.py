@@ -126,6 +126,12 @@ class Job(NamedTuple):
         return lines[-1] if lines else "it said nothing"
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
 def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Ended, None, None]:
     """Carry out jobs on this machine, several at once; with GPUs, each on one of them.
 
@@ -134,8 +140,7 @@ def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Ended, N
     """
     import torch
 
-    has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    cores = usable_cores()
     gpus = 0 if options.gpus == 0 else torch.cuda.device_count()
     devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
     # Small networks use several cores badly: one for each run, unless there are GPUs to feed.

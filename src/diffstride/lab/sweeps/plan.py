@@ -1,6 +1,6 @@
 """A sweep before it starts: the cells of its table, the runs that fill them, their settings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -61,10 +61,25 @@ class SweepPlan:
             for cell in self.cells
         )
 
-    def document(self) -> dict[str, Any]:
-        """Return the content of sweep.json."""
+    def placed(self, is_there: Callable[[str], bool] = lambda name: False) -> tuple[Cell, ...]:
+        """Return all runs, each with the name of the one that is trained for its place.
+
+        Runs that learn the same are trained once, and have the name of the first of them, or of one
+        that ``is_there`` already. What is there keeps its own name: a sweep of an earlier version
+        trained them all.
+        """
+        trained: dict[Config, str] = {}
+        for run in sorted(self.runs, key=lambda run: not is_there(run.name)):
+            trained.setdefault(effective(run.config), run.name)
+        return tuple(
+            run if is_there(run.name) else replace(run, name=trained[effective(run.config)])
+            for run in self.runs
+        )
+
+    def document(self, placed: Sequence[Cell]) -> dict[str, Any]:
+        """Return the content of sweep.json for runs that are placed like this."""
         runs = []
-        for run in self.runs:
+        for run in placed:
             entry = {"name": run.name, "row": run.row, "column": run.column, "seed": run.seed}
             more = {"tasks": dict(run.tasks) or None, "penalty": run.penalty}
             runs.append(entry | {name: value for name, value in more.items() if value is not None})
@@ -80,6 +95,36 @@ class SweepPlan:
             "paper": self.paper,
             **self.more,
         }
+
+
+OF_LEARNED_STRIDES = ("smoothness", "smoothness_end", "convention", "shared_stride")
+"""Settings of a network that mean nothing to one without learnable strides."""
+
+
+def effective(config: Config) -> Config:
+    """Return a config in which everything has its default that makes no difference to the result.
+
+    Two runs of configs that come out equal learn the same, number for number.
+
+    >>> strided = with_model(Config(), downsampling="strided")
+    >>> effective(with_model(strided, smoothness=1.0)) == effective(strided)
+    True
+    >>> effective(with_model(Config(), smoothness=1.0)) == effective(Config())
+    False
+    """
+    default = Config()
+    model, optim = config.model, config.optim
+    changed: dict[str, Any] = {"name": default.name, "out": default.out}
+    if model.downsampling != "diffstride":
+        model = replace(model, **{n: getattr(default.model, n) for n in OF_LEARNED_STRIDES})
+        optim = replace(optim, stride_lr=default.optim.stride_lr)
+        changed["stride_penalty"] = default.stride_penalty
+    if optim.name != "sgd":
+        optim = replace(optim, momentum=default.optim.momentum)
+    if config.ms_budget is None:
+        changed |= {"ms_of": default.ms_of, "timings": default.timings}
+    data = replace(config.data, cache=default.data.cache)
+    return replace(config, model=model, optim=optim, data=data, **changed)
 
 
 def as_words(settings: Settings) -> list[str]:

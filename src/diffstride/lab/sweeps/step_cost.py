@@ -18,18 +18,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.benchmark import timer  # waits for the GPU, if there is one
 
+from diffstride.analysis.cost import cost
+from diffstride.analysis.training import parameter_groups
+from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError, read_json, write_json
 from diffstride.lab.sweeps.plan import SweepPlan, with_model
 from diffstride.lab.sweeps.tables import COST_ROWS, PAPER, TABLES
-from diffstride.lab.training.preparation import describe_environment
+from diffstride.lab.training.classifier import OPTIMISERS, Classifier
+from diffstride.lab.training.preparation import Facts, build_model, describe_environment
 
 ROUNDS = 7
+STEPS, ENOUGH = 3, 0.5  # that are timed for a forecast, or fewer if they take so many seconds
+MACS_AT_ONCE = 2 * 10**9  # of a step that is timed: a few tenths of a second on a core
 
 
 def measure_costs(plan: SweepPlan, folder: Path) -> None:
     """Measure the network for all tasks of sound with each method; once is enough."""
-    from diffstride.lab.training.preparation import build_model
-
     path = folder / "measured.json"
     config, size = plan.config, TABLES[plan.table]["size"]
     settings = {"batches": config.data.batch_size, "model": asdict(config.model)}
@@ -63,8 +67,50 @@ def measure_costs(plan: SweepPlan, folder: Path) -> None:
     write_json(path, content | {"settings": settings})
 
 
+def step_seconds(config: Config, facts: Facts) -> float:
+    """Return what a step of training takes on one core of this machine, with random inputs.
+
+    The facts are the size of an example and the classes. What is left out is the making of batches
+    and what a spectrogram takes. Of large networks, a few examples stand for a batch.
+    """
+    size, threads = tuple(facts["size"]), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            module = Classifier(build_model(config.model, facts), config, size)
+            if config.macs_budget is not None:
+                module.keep_budget()
+            batch = config.data.batch_size
+            macs = max(1, 3 * cost(module.model, size).macs)
+            few = min(batch, max(2, MACS_AT_ONCE // macs))
+            x = torch.randn(few, *size)
+            optim = config.optim
+            groups = parameter_groups(module.model, optim.lr, optim.weight_decay)
+            optimiser = OPTIMISERS[optim.name](groups)
+
+            def step() -> None:
+                _step(module.model, x, training=True)
+                optimiser.step()
+                if config.macs_budget is not None:
+                    module.keep_budget()
+
+            step()
+            times: list[float] = []
+            while len(times) < STEPS and sum(times) < ENOUGH:
+                times.append(timeit.timeit(step, number=1))
+    finally:
+        torch.set_num_threads(threads)
+    return min(times) * batch / few
+
+
+def example_macs(config: Config, facts: Facts) -> int:
+    """Return the multiply-accumulates of a network for one example, as it is at first."""
+    return cost(build_model(config.model, facts), facts["size"]).macs
+
+
 def _step(model: nn.Module, x: Tensor, training: bool) -> None:
-    """Do the forward and backward pass for a batch of all tasks, or the forward pass alone."""
+    """Do the forward and backward pass for a batch, or the forward pass alone."""
     model.train(training)
     if training:
         model.zero_grad()
@@ -72,7 +118,8 @@ def _step(model: nn.Module, x: Tensor, training: bool) -> None:
         scores = model(x)
     if training:
         labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        losses = [F.cross_entropy(each, labels) for each in scores.values()]
+        tasks = scores.values() if isinstance(scores, dict) else [scores]
+        losses = [F.cross_entropy(each, labels) for each in tasks]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
 
 

@@ -3,7 +3,8 @@
 import json
 import math
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,16 @@ from typing import Any
 from diffstride.lab.runs.config import Config, flat
 from diffstride.lab.runs.config_file import read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
-from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines
-from diffstride.lab.sweeps.plan import SweepPlan
-from diffstride.lab.sweeps.progress import SweepProgress, duration, log_file
-from diffstride.lab.sweeps.tables import PAPER, TABLES, facts, plan_grid, plan_table, table_entry
+from diffstride.lab.sweeps.plan import Cell, SweepPlan
+from diffstride.lab.sweeps.progress import SweepProgress, log_file
+from diffstride.lab.sweeps.tables import PAPER, TABLES, plan_grid, plan_table
 
 DESCRIPTION = """All runs of a table, each in a process of its own.
 
 What is finished is not repeated, what has a checkpoint is continued, what fails is tried once more
-and told at the end: it may be interrupted and started again at any time. TABLE is
+and told at the end: it may be interrupted and started again at any time. Cells whose settings come
+to the same are trained once and shown in all their places. TABLE is
 
 {}
 
@@ -46,12 +47,43 @@ of sound need --data.task NAME=PATH[:LABEL] for each task; the paper's are named
     ", ".join(PAPER["tasks"]),
 )
 
+SCALE = "of the paper's tables: for a machine without a GPU, or as in the paper; small unless given"
+GPUS = "how much of a GPU each run gets; 1 unless given, 0.25 for four on one"
+ENGINE = "what starts the runs: this machine, or Ray; local unless given"
+DRY_RUN = "train nothing: say which runs there are, how far they are, and how long they will take"
+SIZE = "for --dry_run, of data it does not know: the size of an example, such as 3 32 32"
+
 # Where a run is and where its data are cached makes no difference to what it learns.
 APART = ("name", "out", "data.cache")
 BUDGET_ACCURACY = 1e-3  # a budget is met about so well
-RATE = 3e12
-"""Multiply-accumulates a second in training: two fifths of the peak of a V100, the paper's GPU."""
-DAY = 86_400  # seconds
+
+
+def parser() -> ArgumentParser:
+    """Return what reads the command line of `diffstride sweep`."""
+    made = ArgumentParser(
+        "diffstride sweep",
+        usage="diffstride sweep TABLE [options]",
+        description=DESCRIPTION,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options: dict[str, dict[str, Any]] = {
+        "--seeds": dict(type=int, metavar="N", help="runs of a cell; 3 or those of the file"),
+        "--scale": dict(choices=("small", "paper"), default="small", help=SCALE),
+        "--out": dict(metavar="FOLDER", help="of the sweep; runs/TABLE-SCALE unless given"),
+        "--jobs": dict(type=int, metavar="N", help="runs at a time; one a core, or one a GPU"),
+        "--gpus": dict(type=float, metavar="PART", help=GPUS),
+        "--engine": dict(choices=("local", "ray"), default="local", help=ENGINE),
+        "--address": dict(help="of a Ray cluster; without it, Ray is started on this machine"),
+        "--cores": dict(type=int, metavar="N", help="cores of a Ray cluster for each run; 1"),
+        "--dry_run": dict(action="store_true", help=DRY_RUN),
+        "--size": dict(type=int, nargs="+", metavar="N", help=SIZE),
+        "--examples": dict(type=int, metavar="N", help="for --dry_run: examples to train on"),
+    }
+    made.add_argument("table", metavar="TABLE", help="one of the above, or a TOML file")
+    for name, told in options.items():
+        made.add_argument(name, **told)
+    return made
 
 
 def plan_sweep(table: str, scale: str, seeds: int | None, words: Sequence[str]) -> SweepPlan:
@@ -77,12 +109,14 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
     """
     options.check()
     folder = Path(out).expanduser().absolute()
+    placed = place(plan, folder)
     configs = {run.name: replace(run.config, name=run.name, out=str(out)) for run in plan.runs}
+    configs = {run.name: configs[run.name] for run in placed}
     for name, config in configs.items():
         config.check()
         check_same(folder / name, config)
         check_size(folder / name, plan.size)
-    document = merged(folder, plan)
+    document = merged(folder, plan, placed)
     if document is not None:
         write_json(folder / "sweep.json", document, ensure_ascii=False)
     if not configs:  # the table of costs
@@ -112,42 +146,9 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
     return progress.failed
 
 
-def dry_run(plan: SweepPlan, out: str | Path) -> Iterator[str]:
-    """Yield a line on every run, with how far it is, and a line on what all of them take."""
-    for planned in plan.runs:
-        run = Run(Path(out).expanduser() / planned.name)
-        done, epochs = run.is_finished(planned.config.trainer.epochs), run.epochs_done
-        state = "finished" if done else f"{epochs} epochs" if epochs else "–"
-        yield f"{planned.name}  {state}"
-    yield forecast_line(plan)
-
-
-def forecast_line(plan: SweepPlan) -> str:
-    """Return a line on the number of runs and, for a table of the paper, on what they take."""
-    if plan.scale == "own" or not plan.runs:
-        return f"{len(plan.runs)} runs"
-
-    from diffstride.analysis.cost import cost
-    from diffstride.lab.training.preparation import build_model
-
-    entry = table_entry(plan.table, plan.scale, plan.config)
-    data, trainer = plan.config.data, plan.config.trainer
-    examples = min(entry.get("examples", math.inf), data.limit or math.inf)
-    if trainer.steps is not None:
-        examples = trainer.steps * data.batch_size
-    # Networks for other tasks cost nearly the same.
-    configs = {cell.config.model: cell.config for cell in reversed(plan.cells)}
-    macs = {
-        model: cost(build_model(model, facts(entry, config)), entry["size"]).macs
-        for model, config in configs.items()
-    }
-    per_example = sum(macs[cell.config.model] for cell in plan.cells)
-    # A step is three passes forward, at the strides that runs begin with.
-    total = 3 * per_example * len(plan.seeds) * trainer.epochs * examples
-    seconds = total / RATE
-    shown = duration(seconds) if seconds < 2 * DAY else f"{seconds / DAY:.0f} days"
-    work = f"{total:.2g} multiply-accumulates in training: about {shown} on a GPU that does"
-    return f"{len(plan.runs)} runs, {work} {RATE / 1e12:g}·10¹² a second"
+def place(plan: SweepPlan, folder: Path) -> tuple[Cell, ...]:
+    """Return the runs of a plan in a folder, those that learn the same under one name."""
+    return plan.placed(lambda name: (folder / name / "config.yaml").exists())
 
 
 def check_same(folder: Path, config: Config) -> None:
@@ -183,9 +184,9 @@ def _resolved(text: str) -> str:
     return f"{name}{sign}{place.resolve() if place.exists() else path}{colon}{label}"
 
 
-def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
+def merged(folder: Path, plan: SweepPlan, placed: Sequence[Cell]) -> dict[str, Any] | None:
     """Return what sweep.json should say, its other seeds included; None if it says so already."""
-    new, path = plan.document(), folder / "sweep.json"
+    new, path = plan.document(placed), folder / "sweep.json"
     if not path.exists():
         return new
     try:
@@ -195,7 +196,7 @@ def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
             "rows": list(dict.fromkeys((*old["rows"], *new["rows"]))),
             "columns": list(dict.fromkeys((*old["columns"], *new["columns"]))),
             "column_titles": old["column_titles"] | new["column_titles"],
-            "runs": list({run["name"]: run for run in (*old["runs"], *new["runs"])}.values()),
+            "runs": list({_spot(run): run for run in (*old["runs"], *new["runs"])}.values()),
         }
     except (DamagedFile, LookupError, TypeError) as error:
         damage = error if isinstance(error, DamagedFile) else f"{path} can't be read ({error!r})"
@@ -206,6 +207,11 @@ def merged(folder: Path, plan: SweepPlan) -> dict[str, Any] | None:
             given = f"a sweep of {name} {old[name]!r}, not {new[name]!r}"
             raise ValueError(f"{folder} has {given}: choose another --out")
     return None if old == json.loads(json.dumps(new | both)) else new | both
+
+
+def _spot(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return where the table has a run; the same run may be in several places."""
+    return run["row"], run["column"], run["seed"]
 
 
 def check_size(folder: Path, size: Sequence[int] | None) -> None:

@@ -1,0 +1,54 @@
+"""The tables of runs and sweeps as plain numbers and words, for other programs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from diffstride.lab.reports.sweep_reader import Sweep
+from diffstride.lab.reports.tables import open_run, sweep_tables
+
+
+def document(runs: Sequence[str | Path], sweeps: Sequence[str | Path]) -> dict[str, Any]:
+    """Return the tables of runs and of sweeps together."""
+    return {
+        "runs": [run_document(folder) for folder in runs],
+        "sweeps": [sweep_document(folder) for folder in sweeps],
+    }
+
+
+def run_document(folder: str | Path) -> dict[str, Any]:
+    """Return what the table of runs says of a run; what is not known (yet) is None.
+
+    Accuracies are parts of 1. A folder that is no run is a ValueError.
+    """
+    run = open_run(folder)
+    with_units = run.first_layer if "axes" in run.data_facts else ()
+    return {
+        "run": run.name,
+        "folder": str(folder),
+        "downsampling": run.downsampling,
+        "epochs": run.epochs,
+        "planned_epochs": run.planned_epochs,
+        "accuracy": run.last("test_accuracy"),
+        "task_accuracies": run.task_accuracies,
+        "first_strides": [stride.last for stride in run.first_layer],
+        "cutoffs": list(map(run.cutoff, with_units)),
+        "mmacs": run.last("mmacs"),
+        "seconds_per_step": run.seconds_per_step,
+        "minutes": run.minutes,
+    }
+
+
+def sweep_document(folder: str | Path) -> dict[str, Any]:
+    """Return the table of a sweep: an object for each row, column and metric, as in table.csv."""
+    shown, plan = sweep_tables(folder), Sweep(Path(folder)).plan
+    heading, *remarks = shown.remarks
+    return {
+        "folder": str(folder),
+        "table": plan["table"],
+        "title": heading,
+        "scale": plan["scale"],
+        "seeds": plan["seeds"],
+        "cells": shown.rows,
+        "notes": remarks,
+    }
