@@ -3,17 +3,22 @@
 A kind is added here: a class derived from Reader, and its name in READERS.
 """
 
+import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffstride.lab.data import images, recordings
 from diffstride.lab.data.batches import AudioEvaluation, ImageBatches
-from diffstride.lab.data.labelled_files import AUDIO, IMAGE
+from diffstride.lab.data.labelled_files import AUDIO, IMAGE, DataError
+from diffstride.lab.data.signal_batches import SignalEvaluation
+from diffstride.lab.data.signal_files import SIGNAL
+from diffstride.lab.data.signals import Signals, read_signal
 from diffstride.lab.data.spectrogram import LogMel
 from diffstride.lab.inference.trained_model import TrainedModel
 
@@ -89,5 +94,87 @@ class AudioReader(Reader):
         return [total / windows_in[:, None] for total in sums]
 
 
-READERS: dict[str, type[Reader]] = {"images": ImageReader, "audio": AudioReader}
+class SignalReader(Reader):
+    """Signals of any length and sampling rate: the mean score of their windows.
+
+    A network that begins with a stride is brought to the rate of a file. Signals are not resampled.
+    """
+
+    kind = "signals"
+    suffixes = frozenset(SIGNAL.suffixes)
+    windows = 64  # that the network is given at once
+
+    def __init__(self, model: TrainedModel, resize: bool = False) -> None:
+        super().__init__(model, resize)
+        self.networks = {1.0: model}  # by how many times the samples a second files have
+        self.lock = threading.Lock()  # files are read at the same time
+
+    def read(self, name: str, data: bytes) -> tuple[Any, float]:
+        preparation = self.model.preparation
+        signal, rate = read_signal(name, data)
+        channels, wanted = len(signal), preparation.size[0]
+        if channels != wanted:
+            wrong = f"has {channels} channels, and the network was trained on {wanted}"
+            raise DataError(f"{name} {wrong}")
+        ratio = rate / preparation.rate if rate and preparation.rate else 1.0
+        if isinstance(self.model.outputs, nn.Module):
+            try:
+                self.at_rate(ratio)
+            except ValueError as error:
+                raise DataError(f"{name} has {rate:g} samples a second: {error}") from error
+        elif ratio != 1:
+            wrong = f"has {rate:g} samples a second, and {self.model.where} takes"
+            advice = "use the run, or a folder that `diffstride export` writes"
+            raise DataError(f"{name} {wrong} {preparation.rate:g} only: {advice}")
+        elif signal.shape[-1] < preparation.size[1]:
+            wrong = f"has {signal.shape[-1]:,} samples, and {self.model.where} takes no fewer than"
+            advice = "use the run, or a folder that `diffstride export` writes"
+            raise DataError(f"{name} {wrong} {preparation.size[1]:,}: {advice}")
+        return signal, ratio
+
+    def at_rate(self, ratio: float) -> TrainedModel:
+        """Return the network for signals of so many times the samples a second."""
+        with self.lock:
+            if ratio not in self.networks:
+                rate = self.model.preparation.rate or 1.0
+                changed = self.model.outputs.at_rate(ratio)  # type: ignore[attr-defined]
+                self.networks[ratio] = self.model._replace(outputs=changed)
+                rates = f"{ratio * rate:g} samples a second, and the network was trained on"
+                stride = f"its first stride is {ratio:g} times as large for them"
+                print(f"some files have {rates} {rate:g}: {stride}", file=sys.stderr)
+            return self.networks[ratio]
+
+    def scores(self, batch: Sequence[Any]) -> list[Tensor]:
+        (classes,) = self.model.preparation.classes.values()
+        found = torch.zeros(len(batch), len(classes), dtype=torch.float64)
+        for ratio in {ratio for _, ratio in batch}:
+            chosen = [i for i, (_, each) in enumerate(batch) if each == ratio]
+            found[chosen] = self._scores_at([batch[i][0] for i in chosen], ratio)
+        return [found]
+
+    def _scores_at(self, signals: Sequence[Any], ratio: float) -> Tensor:
+        """Return the scores of signals that all have the same sampling rate."""
+        preparation, model = self.model.preparation, self.at_rate(ratio)
+        length = max(1, round(preparation.size[1] * ratio))
+        scale = {} if preparation.each else {"mean": preparation.mean, "std": preparation.std}
+        sums = torch.zeros(len(signals), len(next(iter(preparation.classes.values()))) + 1)
+        sums = sums.double()
+        split = Signals.of(signals, torch.zeros(len(signals)))
+        numbers = {name: torch.tensor(values) for name, values in scale.items()}
+        for x, real, number in SignalEvaluation(split, self.windows, length, **numbers):
+            if isinstance(model.outputs, nn.Module):
+                (scores,) = model.scores(x, real)
+            else:  # a network that was exported knows full windows only
+                x, real, number = (values[real == length] for values in (x, real, number))
+                (scores,) = model.scores(x)
+            weights = real[:, None].double()
+            sums.index_add_(0, number, torch.cat([scores.double() * weights, weights], 1))
+        return sums[:, :-1] / sums[:, -1:]
+
+
+READERS: dict[str, type[Reader]] = {
+    "images": ImageReader,
+    "audio": AudioReader,
+    "signals": SignalReader,
+}
 """By the kind that a network says its data are, as --data.kind has it."""

@@ -27,14 +27,16 @@ _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "
 class Preparation(NamedTuple):
     """How files become inputs of a network, and what its outputs are called."""
 
-    kind: str  # images or audio
+    kind: str  # images, audio or signals
     classes: Mapping[str, tuple[str, ...]]  # in the order of outputs; a single task has no name
-    size: tuple[int, int, int]
+    size: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     margin: float | None = (
         None  # how much of the size a picture is scaled to cover; None: not scaled
     )
+    rate: float | None = None  # of signals: samples a second, if they said it
+    each: bool = False  # of signals: whether each is normalised by itself
 
     def pixels(self, name: str, data: bytes, resize: bool) -> Tensor:
         """Return the image in a file as bytes (channels, height, width), or raise a DataError."""
@@ -57,11 +59,15 @@ class TrainedModel(NamedTuple):
 
     where: str  # what messages call it
     preparation: Preparation
-    outputs: Callable[[Tensor], Any]  # makes scores: a tensor, one by the name of each task, a list
+    outputs: Callable[..., Any]  # makes scores: a tensor, one by the name of each task, a list
 
-    def scores(self, x: Tensor) -> list[Tensor]:
-        """Return the scores that each task gives to inputs; as many as it has classes."""
-        outputs, classes = self.outputs(x), self.preparation.classes
+    def scores(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
+        """Return the scores that each task gives to inputs; as many as it has classes.
+
+        Of signals, ``lengths`` says how many samples of each are real.
+        """
+        classes = self.preparation.classes
+        outputs = self.outputs(x) if lengths is None else self.outputs(x, lengths)
         if isinstance(outputs, dict):
             outputs = [outputs[task] for task in classes]
         scores = [outputs] if isinstance(outputs, Tensor) else list(outputs)
@@ -124,7 +130,9 @@ def _open_onnx(path: Path) -> TrainedModel:
 def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an exported network says about its data, of which data.json has the facts."""
     preprocessing = {"kind": config.kind, **{name: facts[name] for name in ("size", "mean", "std")}}
-    if config.kind == "audio":
+    if config.kind == "signals":
+        preprocessing |= {name: facts[name] for name in ("rate", "normalise")}
+    elif config.kind == "audio":
         seconds = WINDOW_LENGTH / spectrogram.RATE
         preprocessing |= {"seconds": seconds, "spectrogram": constants()}
     elif config.path is None or config.image_size is None:
@@ -145,12 +153,16 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
     try:
         classes, described = metadata["classes"], metadata["preprocessing"]
         tasks = classes if isinstance(classes, Mapping) else {"": classes}
-        channels, height, width = map(int, described["size"])
+        kind, size = described["kind"], tuple(map(int, described["size"]))
+        channels, *spatial = size
         mean, std = (tuple(map(float, described[name])) for name in ("mean", "std"))
         margin = float(described["resize"]["margin"]) if described.get("resize") else None
         usable = {
-            "kind": described["kind"] in ("images", "audio"),
-            "size": channels in (1, 3) and height > 0 and 0 < height * width <= images.MOST_PIXELS,
+            "kind": kind in ("images", "audio", "signals"),
+            "size": channels in ((1, 3) if kind != "signals" else range(1, 1025))
+            and len(spatial) == (1 if kind == "signals" else 2)
+            and min(spatial) > 0
+            and math.prod(spatial) <= images.MOST_PIXELS,
             "mean": len(mean) in (1, channels) and all(map(math.isfinite, mean)),
             "std": len(std) in (1, channels) and all(0 < value < math.inf for value in std),
             "resize": margin is None or 1 <= margin <= 10,
@@ -159,8 +171,11 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
             if not right:
                 raise ValueError(f"{name} {described[name]!r}")
         names = {task: tuple(map(str, labels)) for task, labels in tasks.items()}
-        size = (channels, height, width)
-        preparation = Preparation(described["kind"], names, size, mean, std, margin)
+        rate, each = described.get("rate"), described.get("normalise") == "each"
+        usable_rate = rate is None or 0 < float(rate) < math.inf
+        if not usable_rate:
+            raise ValueError(f"rate {rate!r}")
+        preparation = Preparation(kind, names, size, mean, std, margin, rate, each)
         made_with = described["spectrogram"] if preparation.kind == "audio" else constants()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         wrong = f"does not say its classes and how files are prepared for it ({error})"
