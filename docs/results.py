@@ -49,12 +49,20 @@ def collect(folder):
                 "mmacs": f"{run.last('mmacs'):.3f}",
                 "J": f"{run.penalty or 0:.4f}",
                 "strides": " ".join(f"{stride.last:.2f}" for stride in run.strides),
+                "cutoffs": " ".join(cutoffs(run)),
                 "minutes": f"{run.minutes:.2f}",
                 "accuracies": " ".join(f"{value:.2f}" for _, value in accuracies),
                 "costs": " ".join(f"{value:.3f}" for _, value in costs),
             }
         )
     return lines
+
+
+def cutoffs(run):
+    """What passes whole behind each layer and axis in the end, as strides.csv has it."""
+    path = run.folder / "strides.csv"
+    lines = rows(path) if path.exists() else []
+    return [f"{float(x['cutoff']):.4g}" for x in lines if x["epoch"] == lines[-1]["epoch"]]
 
 
 def rows(path):
@@ -263,6 +271,43 @@ def compared(name):
     return "\n".join([*text, "", note])
 
 
+SIGNALS = {  # of each task the data, and the units of its axes
+    "plaid": ("appliances by current, plaid", "Hz"),
+    "acsf1": ("appliances by power over hours, acsf1", "Hz"),
+    "osuleaf": ("leaves by contour, osuleaf", "cycles a leaf"),
+    "fsdd": ("spoken digits, raw, fsdd", "Hz"),
+    "commands": ("spoken commands, raw, arabic_commands10", "Hz"),
+    "fsdd_mel": ("spoken digits, log-mel, fsdd", "Hz × cycles per channel"),
+    "commands_mel": ("spoken commands, log-mel, arabic_commands10", "Hz × cycles per channel"),
+}
+
+
+def on_signals():
+    """A row for each task: three ways to downsample, and what learned strides let pass."""
+    text = ["| task | strided | spectral | learned | M MACs | learned cut-offs, layer by layer |"]
+    text.append("|---|---:|---:|---:|---:|---|")
+    every = []
+    for name, (title, unit) in SIGNALS.items():
+        if not found(f"signals-{name}"):
+            continue
+        lines = rows(DATA / f"signals-{name}.csv")
+        every += lines
+        own = {kind: [x for x in lines if x["column"] == kind] for kind in NAMES}
+        kinds = [own[kind] for kind in ("strided", "spectral", "diffstride")]
+        accuracies = [plus_minus(mean_sd([float(x["accuracy"]) for x in k]), 1) for k in kinds]
+        macs = ", ".join(f"{mean(runs, 'mmacs'):.1f}" for runs in kinds)
+        passed = zip(*(x["cutoffs"].split() for x in own["diffstride"]), strict=True)
+        means = [f"{statistics.mean(map(float, each)):.3g}" for each in passed]
+        if "×" in unit:
+            means = [f"{a}×{b}" for a, b in zip(means[0::2], means[1::2], strict=True)]
+        text.append(f"| {title} | {' | '.join(accuracies)} | {macs} | {', '.join(means)} {unit} |")
+    hours = sum(float(x["minutes"]) for x in every) / 60
+    seeds = ", ".join(sorted({x["seed"] for x in every}))
+    return "\n".join(
+        [*text, "", f"{len(every)} runs, seeds {seeds}, {hours:.1f} hours of one core."]
+    )
+
+
 def draw_anneal():
     """Accuracy and cost over the epochs, with R that stays and R that changes."""
     lines = by_dataset("anneal")
@@ -289,7 +334,7 @@ def draw_anneal():
 
 TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
-COMPARISONS = ("smoothness", "placement", "anneal")
+COMPARISONS = ("smoothness", "placement", "anneal", "signals")
 """Sweeps of several datasets, whose tables have a column for each."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
@@ -324,6 +369,8 @@ def main(sweeps):
     for name in COMPARISONS:
         if by_dataset(name):
             put(name, compared(name))
+    if any(found(f"signals-{name}") for name in SIGNALS):
+        put("signals", on_signals())
     if by_dataset("anneal"):
         save(draw_anneal(), DATA / "anneal.svg")
     print(*PAGES)
