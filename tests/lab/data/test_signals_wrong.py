@@ -111,7 +111,7 @@ WRONG = {
             for s, r in (("train", 8_000), ("test", 4_000))
             for n in "ab"
         },
-        r"train set has 8000 samples a second and the test set 4000: .*--data\.rate",
+        r"train/a/0.wav has 8000 samples a second and .*test/a/0.wav 4000: .*--data\.rate",
     ),
     "different channels": (
         {
