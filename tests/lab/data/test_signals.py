@@ -364,6 +364,8 @@ def test_one_signal_is_read_from_its_file(name, content, expected, rate):
         ("a.bin", b"what is this", "a.bin can't be read as audio"),
         ("a.npy", b"", r"a.npy can't be read as an array \(no such file, or it is empty\)"),
         ("a.npy", npy([1, 2, 3])[:-4], "a.npy can't be read as an array"),
+        ("a.npy", npy([1, 2, 3])[:40], "a.npy can't be read as an array"),
+        ("a.npy", npy([1, 2, 3]).replace(b"}", b"{"), "a.npy can't be read as an array"),
         ("a.npy", npy(np.zeros((2, 3, 4))), r"a.npy must be a row of samples.*\(2, 3, 4\)"),
         ("a.npy", npy(np.array(["x"])), "a.npy must have numbers, got str"),
         ("a.npy", npy(np.array([1j])), "a.npy must have numbers, got complex128"),
