@@ -172,6 +172,13 @@ def test_arrays_may_say_their_rate(tmp_path):
         load(tmp_path / "bad")
 
 
+def test_arrays_may_have_several_labels(tmp_path):
+    x, y = signal_trees.arrays(EVEN)
+    np.savez(tmp_path / "set.npz", x=x, y=y, Other=np.array([1, 2, 2, 1]))
+    assert load(tmp_path / "set.npz", test_fraction=0.5).classes == ("a", "b")
+    assert load(tmp_path / "set.npz", test_fraction=0.5, label="other").classes == ("1", "2")
+
+
 def test_slow_recordings_are_read(tmp_path):
     folder = signal_trees.class_folders(tmp_path / "set", encode=lambda x: encode_sound(x.T, 128))
     check(load(folder), SIGNALS)
@@ -201,6 +208,40 @@ def test_tables_are_read_however_they_are_written(content, expected, tmp_path):
     assert data.classes == ("cat", "dog")
     assert data.train.labels.tolist() == [0, 1]
     assert [values(data.test, i)[0].tolist() for i in range(2)] == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "1,2,3,y\n4,9,6,n\n1,2,3,y\n",  # words that headers have too
+        "target,1,2,4\nother,2,3,5\ntarget,5,6,2\n",
+        "N,1,2,4\n1,2,3,5\nN,5,6,2\n",  # a word above a number
+        "N,1,2\n1,2,3,5\nN,5,6,2\n",
+        "N,1,2,4\n1,2,3,5\n1,5,6,2\n",
+    ],
+)
+def test_a_row_is_not_taken_for_a_header(content, tmp_path):
+    assert (
+        len(load(write(tmp_path / "set", {"train.csv": content, "test.csv": content})).train) == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "labels"),
+    [
+        ("0,1,2,label", "cat dog"),
+        ("1,2,3,y", "0 1"),
+        ("0.0,0.5,1.0,kind", "0 1"),
+        ("a,b,c,kind", "cat dog"),
+        ("a,b,c,class", "0 1"),
+    ],
+)
+def test_a_header_is_not_taken_for_a_row(header, labels, tmp_path):
+    rows = [f"{i},{i * i},{7 - i},{labels.split()[i % 2]}" for i in range(4)]
+    content = "\n".join([header, *rows])
+    data = load(write(tmp_path / "set", {"train.csv": content, "test.csv": content}), label=None)
+    assert data.classes == tuple(labels.split())
+    assert data.train.samples[:3, 0].tolist() == [0, 0, 7]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +364,8 @@ def test_one_signal_is_read_from_its_file(name, content, expected, rate):
         ("a.bin", b"what is this", "a.bin can't be read as audio"),
         ("a.npy", b"", r"a.npy can't be read as an array \(no such file, or it is empty\)"),
         ("a.npy", npy([1, 2, 3])[:-4], "a.npy can't be read as an array"),
+        ("a.npy", npy([1, 2, 3])[:40], "a.npy can't be read as an array"),
+        ("a.npy", npy([1, 2, 3]).replace(b"}", b"{"), "a.npy can't be read as an array"),
         ("a.npy", npy(np.zeros((2, 3, 4))), r"a.npy must be a row of samples.*\(2, 3, 4\)"),
         ("a.npy", npy(np.array(["x"])), "a.npy must have numbers, got str"),
         ("a.npy", npy(np.array([1j])), "a.npy must have numbers, got complex128"),

@@ -87,6 +87,10 @@ WRONG = {
     "no y": (npy_of(y_test=None), "must have the arrays x_train, y_train, x_test and y_test"),
     "too few labels": (npy_of(y_train=np.array(["a"])), "y_train.npy must have one number or"),
     "labels of two columns": (npy_of(y_train=np.zeros((4, 2))), "y_train.npy must have one number"),
+    "labels of no letters": (
+        npy_of() | {"y_train.npy": npy(np.array(list("abab"))).replace(b"a\0\0\0", b"\xff" * 4)},
+        "y_train.npy can't be read as an array",
+    ),
     "flat": (npy_of(x_train=np.zeros(4)), r"x_train.npy must be numbers \(signals, samples\)"),
     "words as signals": (npy_of(x_train=np.array([["a"]] * 4)), "x_train.npy must be numbers"),
     "nan in an array": (
@@ -111,7 +115,7 @@ WRONG = {
             for s, r in (("train", 8_000), ("test", 4_000))
             for n in "ab"
         },
-        r"train set has 8000 samples a second and the test set 4000: .*--data\.rate",
+        r"train/a/0.wav has 8000 samples a second and .*test/a/0.wav 4000: .*--data\.rate",
     ),
     "different channels": (
         {

@@ -91,6 +91,6 @@ def _rows(x_name: str, x: Any, y_name: str, y: Any, groups: tuple[str, Any] | No
             wanted = f"one number or word for each of {len(x)} signals of {x_name}"
             got = f"{flat.dtype.name} of the shape {column.shape}"
             raise DataError(f"{name} must have {wanted}, got {got}")
-        lists.append(flat.tolist())
+        lists.append(read_array(name, flat.tolist))  # words may have bytes that are no letters
     names = [f"{x_name}[{i}]" for i in range(len(x))]
     return [Row(*row) for row in zip(names, x, *lists, strict=True)]

@@ -114,7 +114,7 @@ def number_rows(
 def _class_name(row: Row) -> str:
     """Return a label as the name of a class; a whole number without its point."""
     label = row.label.item() if isinstance(row.label, np.generic) else row.label
-    text = label.decode() if isinstance(label, bytes) else str(label).strip()
+    text = label.decode(errors="replace") if isinstance(label, bytes) else str(label).strip()
     number = None if re.fullmatch(r"[+-]?0\d+", text) else _number(text)  # 07 is a name
     if number is not None and number != int(number):
         wanted = "words or whole numbers"

@@ -89,16 +89,9 @@ def _read(path: Path, label: str | None) -> Table:
     rows = [(number, cells) for number, cells in rows if any(cells)]
     if not rows:
         raise DataError(f"{path} is empty: it must have a row for each signal")
-    header = rows[0][1]
-    named = {cell.lower() for cell in header} & {*LABELS, (label or "label").lower()}
-    below = rows[1][1] if len(rows) > 1 else []
-    # Words above numbers are names of columns; a single one may be the label of a shorter signal.
-    pairs = list(zip(header, below, strict=False))
-    above = any(_is_word(name) and cell and not _is_word(cell) for name, cell in pairs)
-    if named or (above and (len(header) == len(below) or sum(map(_is_word, header)) > 1)):
-        rows = rows[1:]
-    else:
-        header = []
+    header: list[str] = []
+    if _is_header(rows[0][1], [cells for _, cells in rows[1:]], label):
+        header, rows = rows[0][1], rows[1:]
     if not rows:
         raise DataError(f"{path} has a header and nothing else: it must have a row for each signal")
     for number, cells in rows:
@@ -106,6 +99,25 @@ def _read(path: Path, label: str | None) -> Table:
             wanted = "a label and a signal"
             raise DataError(f"{path}, line {number} must have {wanted}, got {cells[0]!r}")
     return Table(path, header, rows)
+
+
+def _is_header(first: list[str], others: Sequence[list[str]], label: str | None) -> bool:
+    """Whether the first row has names of columns: a signal has one word at most, its label.
+
+    Names are above numbers, or among them is that of labels; no other row has them. If a row has
+    but one word, it is a header only if the rest counts samples or seconds of the longest signal.
+    """
+    if label is not None and label in first:
+        return True
+    words = [i for i, cell in enumerate(first) if _is_word(cell)]
+    if any(row[i : i + 1] == [first[i]] for row in others for i in words):
+        return False
+    steps = np.diff([float(cell or "nan") for cell in first if not _is_word(cell)])
+    even = len(words) == len(first) or (len(steps) > 0 and np.allclose(steps, steps[0] or np.nan))
+    above = any(others[0][i : i + 1] and not _is_word(others[0][i]) for i in words if others)
+    named = any(first[i].lower() in LABELS for i in words)
+    even = even and (len(words) > 1 or all(len(row) <= len(first) for row in others))
+    return bool((above and len(words) > 1) or (even and (above or named)))
 
 
 def _is_word(cell: str) -> bool:

@@ -146,8 +146,11 @@ def load(
 
     wanted = rate if resample else None
     train, test = map(read, splits)
-    facts = [(f"the {n} set", s.rate, s.channels) for n, s in (("train", train), ("test", test))]
-    require_alike(facts[0], facts[1])
+    train_name, test_name = (
+        split.rows[0].name if isinstance(split, SignalRows) else split.read([0])[0][0]
+        for split in splits
+    )
+    require_alike((train_name, train.rate, train.channels), (test_name, test.rate, test.channels))
     return SignalDataset(train, test, names)
 
 
