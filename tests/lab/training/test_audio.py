@@ -171,7 +171,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
         (["--data.task", "keys=b"], "'keys' is taken"),
         (["--data.task", "a=b", "--data.task", "b=c", "--data.batch_size", "1"], "at least 2, one"),
         (["--data.path", "./nowhere"], "./nowhere does not exist"),
-        (["--data.path", "pack", "--data.flip"], "flip, inception_crop and mixup are for"),
+        (["--data.path", "pack", "--data.flip"], "--data.flip is for images, and --data.kind is audio"),
         (["--data.path", "pack", "--data.label", "color"], "and color, got audio, label"),
         (["--data.path", "pack", "--trainer.steps", "0"], "--trainer.steps must be at least 1"),
     ],
@@ -184,7 +184,7 @@ def test_what_goes_wrong_is_said_in_a_line(words, message, tmp_path, capsys):
     assert "Traceback" not in error
     assert not Path("runs").exists()
     assert main(["train", "digits", "--trainer.steps", "4"]) == 1
-    assert "--trainer.steps are for --data.kind audio" in capsys.readouterr().err
+    assert "--trainer.steps is for --data.kind audio" in capsys.readouterr().err
 
 
 def test_recordings_that_can_not_be_read_are_an_error_or_counted(tmp_path, capsys):

@@ -134,7 +134,9 @@ def load_prepared(
         if config.data.task:
             wrong = "is of several tasks, and one --data.path is not enough"
             raise RunError(f"{folder} {wrong}: evaluate it without")
-        config = replace(config, data=replace(config.data, path=data_path))
+        # They have a test set of their own: nothing of it is set apart.
+        other = replace(config.data, path=data_path, test_fraction=None, group=None)
+        config = replace(config, data=other)
     prepared = prepare(config, run.data, at_own_rate=data_path is not None)
     _load_weights(prepared.module, weights, run)
     return run, prepared
