@@ -156,9 +156,11 @@ class Classifier(LightningModule):
                 return 0.1
             return float(0.1 ** sum(step >= round(part * steps) for part in optim.milestones))
 
-        schedule: Any = LambdaLR(optimiser, factor)
+        schedule: Any
         if optim.schedule == "onecycle":
             schedule = OneCycleLR(optimiser, [group["lr"] for group in groups], total_steps=steps)
+        else:
+            schedule = LambdaLR(optimiser, factor)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
