@@ -19,7 +19,7 @@ from diffstride.lab.runs.documents import write_rows
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "training")]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "training", "audio")]
 DATA = ROOT / "docs/results"
 COLOURS = {"strided": GREY, "spectral": ORANGE, "diffstride": BLUE, "budget": GREEN}
 # The mean of max − min of so many normal numbers.
@@ -334,7 +334,7 @@ def draw_anneal():
 
 TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
-COMPARISONS = ("smoothness", "placement", "anneal", "signals")
+COMPARISONS = ("smoothness", "placement", "anneal", "signals", "resolution")
 """Sweeps of several datasets, whose tables have a column for each."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
