@@ -32,7 +32,10 @@ def strides_while_training(chapter: Chapter) -> Section:
         curves = [(layers.index(layer), axis, points) for (layer, axis), points in lines.items()]
         svg = plots.curves(curves, ylabel="stride", limits=limits)
         items.append((svg, group.title))
-    axes = [name for run in runs[:1] for name, _, _ in run.axes]
+    names: dict[int, dict[str, None]] = {}  # of runs on different data
+    for i, axis in (pair for run in runs for pair in enumerate(run.axes)):
+        names.setdefault(i, {})[axis.name] = None
+    axes = [" or ".join(same) for same in names.values()]
     text = "Each layer has a colour, in their order{}. Epoch 0 is the start."
     text = text.format(", each axis a dash" if len(axes) > 1 else "")
     if len(groups) > MOST_PANELS:

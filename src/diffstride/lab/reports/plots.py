@@ -147,7 +147,7 @@ def passband(
 
     Frequencies are in powers of 2 where the cut-off is very low.
     """
-    ax, is_wide = _panel(260), highest > FAR * cutoff
+    ax, is_wide = _panel(260), highest > 3 * FAR * cutoff
     low = cutoff / 4 if is_wide else 0.0
     ax.axvspan(low, cutoff, color=colour(0), alpha=0.1, linewidth=0)
     if spectrum is not None:
@@ -155,8 +155,12 @@ def passband(
         height, highest = np.clip(1 + strength / 60, 0.0, 1.0), max(highest, frequency[-1])
         ax.fill_between(frequency, height, step="mid", color=MUTED, alpha=0.28, linewidth=0)
     for i, (frequency, weights) in enumerate(windows):
-        marker = "." if len(weights) <= MOST_MARKED else ""
-        ax.plot(frequency, weights, marker=marker, ms=5, color=colour(i))
+        x = frequency[frequency >= low]
+        if is_wide:  # what is straight over frequencies is not over their logarithms
+            x = np.union1d(x, np.geomspace(low, max(low, frequency[-1]), 200))
+        ax.plot(x, np.interp(x, frequency, weights), color=colour(i))
+        if len(weights) <= MOST_MARKED:
+            ax.plot(frequency[is_wide:], weights[is_wide:], ".", ms=5, color=colour(i))
     if is_wide:
         _in_powers_of_two(ax, "x")
     settings = {"xlim": (low, highest), "ylim": (0, 1.06)}
@@ -285,6 +289,8 @@ def draw_run(folder: Path) -> Path | None:
                 right.plot(*zip(*points, strict=True), marker=".", color=grey, label=label)
         right.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
         right.legend(loc="lower right")
+        for ax in (left, right):
+            ax.xaxis.get_major_locator().set_params(integer=True)
         figure.savefig(content, format="png", dpi=130)
     write(path, content.getvalue())
     return path
