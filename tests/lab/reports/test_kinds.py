@@ -87,7 +87,7 @@ def test_a_report_of_signals_is_whole(tmp_path):
         "Summary",
         "Strides while training",
         "Windows on the data",
-        "What layers let pass",
+        "What the layers let pass",
         "Training",
         "The run",
         "Data and environment",
@@ -110,7 +110,7 @@ def test_runs_on_different_data_name_the_axes_of_all(tmp_path):
     write_signals(tmp_path / "all" / "signals")
     told = report(tmp_path / "all").text
     assert "height or time width or frequency" in told["Strides while training"]
-    assert "cycles per pixel" in told["What layers let pass"]
+    assert "cycles per pixel" in told["What the layers let pass"]
 
 
 def test_cut_offs_of_all_layers_are_told_with_the_lowest_so_far(tmp_path):
@@ -119,10 +119,9 @@ def test_cut_offs_of_all_layers_are_told_with_the_lowest_so_far(tmp_path):
     (folder / "data.json").write_text(json.dumps(facts))
     run = RunRecord(folder)
     assert run.strides[1].sizes[0] == 24  # ⌊100/5 + 4⌋
-    assert [run.cutoff(stride) for stride in run.strides] == pytest.approx([5, 6])
-    assert [run.lowest_cutoff(stride) for stride in run.strides] == pytest.approx([5, 5])
-    told = report(folder).text["What layers let pass"]
-    assert "run stages.0.down time 5 5 Hz 1 run stages.1.down time 6 5 Hz 1" in told
+    assert [run.cutoff(stride) for stride in run.strides] == pytest.approx([5, 5])  # alone, 6
+    told = report(folder).text["What the layers let pass"]
+    assert "run stages.0.down time 5 Hz 1 run stages.1.down time 5 Hz 1" in told
 
 
 def test_one_axis_has_the_library_s_windows(tmp_path):

@@ -274,10 +274,10 @@ def draw_run(folder: Path) -> Path | None:
         left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
         for i, strides in enumerate(run.layers.values()):
             for stride in strides:
-                name, _, unit = run.axes[stride.axis]
+                name, _, unit = run.data_axes[stride.axis]
                 label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
                 if run.sizes_known:
-                    label += f", up to {run.lowest_cutoff(stride):.3g} {unit}"
+                    label += f", up to {run.cutoff(stride):.3g} {unit}"
                 shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
                 look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
                 left.plot(*zip(*stride.points, strict=True), **look)
