@@ -3,8 +3,8 @@
 The browser's own protocol (https://chromedevtools.github.io/devtools-protocol/) is JSON with a zero
 byte after each message, on descriptors 3 and 4 of its process: nothing to install but the browser.
 
-python -m tests.lab.reports.chromium PAGE FOLDER         screenshots: light and dark, desktop and phone
-python -m tests.lab.reports.chromium PAGE FOLDER NAME    one screenshot, NAME.png: light, desktop
+python -m tests.lab.reports.chromium PAGE FOLDER         light and dark, desktop and phone
+python -m tests.lab.reports.chromium PAGE FOLDER NAME    one picture, NAME.png: light, desktop
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Figures: SVG for a page, which gives them their colours in light and in dark; a PNG of a run.
+"""Figures as SVG for a page, which gives them their colours in light and in dark.
 
 Every SVG is WIDTH wide at most, so that its letters can be read on a phone; names that come from
 runs are written beside figures wherever there is room, and never read as mathematics.
@@ -10,17 +10,14 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from matplotlib import colormaps, style
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from diffstride.files import write
 from diffstride.lab.reports.formats import TEMPLATES, Figures
-from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array
 
 WIDTH = 400
@@ -38,10 +35,6 @@ COLOUR_STYLE = dict.fromkeys(INKED, INK) | {"grid.color": RULE}
 COLOUR_STYLE |= dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED)
 # The first undoes whatever settings the reader has.
 styled = style.context(["default", TEMPLATES / "figures.mplstyle", COLOUR_STYLE])
-
-HUES = ("Blues", "Oranges", "Greens", "Purples", "Reds", "Greys", "YlGn")
-"""In the PNG of a run, a hue for each layer, with a shade for each axis."""
-PNG_STYLE = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 Curve: TypeAlias = tuple[int, int, Sequence[Points]]
@@ -261,36 +254,3 @@ def numbered(svg: str, number: int) -> str:
     svg = re.sub(r' id="([^"]*)"', lambda m: f' id="f{number}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r"url\(#", f"url(#f{number}-", svg)
     return svg.replace('xlink:href="#', f'href="#f{number}-')
-
-
-def draw_run(folder: Path) -> Path | None:
-    """Draw ``strides.png`` in the folder of a run; None if the run has no learnable strides."""
-    run = RunRecord(folder)
-    if not run.strides:
-        return None
-    content, path = io.BytesIO(), folder / "strides.png"
-    with style.context(["default", PNG_STYLE]):
-        figure = Figure(figsize=(12, 4.5), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        for i, strides in enumerate(run.layers.values()):
-            for stride in strides:
-                name, _, unit = run.data_axes[stride.axis]
-                label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
-                if run.sizes_known:
-                    label += f", up to {run.cutoff(stride):.3g} {unit}"
-                shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
-                look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
-                left.plot(*zip(*stride.points, strict=True), **look)
-        left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
-        left.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-        for split, grey in (("train", "#999999"), ("test", "#222222")):
-            if points := run.curve(f"{split}_accuracy"):
-                label = f"{split}: {points[-1][1]:.2%}"
-                right.plot(*zip(*points, strict=True), marker=".", color=grey, label=label)
-        right.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
-        right.legend(loc="lower right")
-        for ax in (left, right):
-            ax.xaxis.get_major_locator().set_params(integer=True)
-        figure.savefig(content, format="png", dpi=130)
-    write(path, content.getvalue())
-    return path
