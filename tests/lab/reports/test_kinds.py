@@ -121,7 +121,7 @@ def test_cut_offs_of_all_layers_are_told_with_the_lowest_so_far(tmp_path):
     assert run.strides[1].sizes[0] == 24  # ⌊100/5 + 4⌋
     assert [run.cutoff(stride) for stride in run.strides] == pytest.approx([5, 5])  # alone, 6
     told = report(folder).text["What the layers let pass"]
-    assert "run stages.0.down time 5 Hz 1 run stages.1.down time 5 Hz 1" in told
+    assert told.count(" 5 Hz 1") == 2 and "stages.1.down time" in told
 
 
 def test_one_axis_has_the_library_s_windows(tmp_path):
