@@ -258,11 +258,11 @@ def predict(words: list[str]) -> int:
 
 def _conclude(folder: Path) -> None:
     """Write the figure and report of a run, and print its accuracy, strides, and where it is."""
-    from diffstride.lab.reports import page, plots
+    from diffstride.lab.reports import page, run_figure
     from diffstride.lab.training import trained_run
 
     print("\n".join(trained_run.summary(folder)))
-    figure = plots.draw_run(folder)
+    figure = run_figure.draw_run(folder)
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 

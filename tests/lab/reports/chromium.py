@@ -3,7 +3,8 @@
 The browser's own protocol (https://chromedevtools.github.io/devtools-protocol/) is JSON with a zero
 byte after each message, on descriptors 3 and 4 of its process: nothing to install but the browser.
 
-python -m tests.lab.reports.chromium PAGE FOLDER    screenshots: light and dark, desktop and phone
+python -m tests.lab.reports.chromium PAGE FOLDER         light and dark, desktop and phone
+python -m tests.lab.reports.chromium PAGE FOLDER NAME    one picture, NAME.png: light, desktop
 """
 
 import base64
@@ -175,23 +176,23 @@ class Page:
         return [event["params"] for event in self.events if event.get("method") in kinds]
 
 
-def main(page, folder):
+def main(page, folder, only=None):
     from PIL import Image
 
+    looks = [(n, s) for n in ("desktop", "phone") for s in ("light", "dark")]
     with browser(find()) as tab:
-        for name, width, height in (("desktop", 1280, 800), ("phone", 390, 844)):
-            for scheme in ("light", "dark"):
-                tab.screen(width, height, phone=name == "phone")
-                tab.colours(scheme)
-                tab.open(page)
-                tall = tab.run("document.documentElement.scrollHeight")
-                image = Image.open(io.BytesIO(tab.screenshot(tall)))
-                # Few colours are on the page, so that a palette loses nothing that one sees.
-                path = Path(folder) / f"{name}-{scheme}.png"
-                image.convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE).save(
-                    path, optimize=True
-                )
-                print(path, image.size, path.stat().st_size)
+        for name, scheme in looks[: 1 if only else None]:
+            tab.screen(*((390, 844) if name == "phone" else (1280, 800)), phone=name == "phone")
+            tab.colours(scheme)
+            tab.open(page)
+            tall = tab.run("document.documentElement.scrollHeight")
+            image = Image.open(io.BytesIO(tab.screenshot(tall)))
+            # Few colours are on the page, so that a palette loses nothing that one sees.
+            path = Path(folder) / f"{only or f'{name}-{scheme}'}.png"
+            image.convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE).save(
+                path, optimize=True
+            )
+            print(path, image.size, path.stat().st_size)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from diffstride.lab.reports import plots
+from diffstride.lab.reports import run_figure
 
 
 def folder(tmp_path, strides, facts=None):
@@ -27,7 +27,7 @@ def test_every_stride_has_a_line(tmp_path, monkeypatch):
     drawn = []
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda f, *a, **k: (drawn.append(f), save(f, *a, **k)))
-    path = plots.draw_run(folder(tmp_path, ["a", "b"]))
+    path = run_figure.draw_run(folder(tmp_path, ["a", "b"]))
     assert path == tmp_path / "strides.png"
     assert Path(path).read_bytes().startswith(b"\x89PNG")
     (figure,) = drawn
@@ -42,20 +42,20 @@ def test_every_stride_has_a_line(tmp_path, monkeypatch):
 
 
 def test_without_strides_there_is_nothing_to_draw(tmp_path):
-    assert plots.draw_run(folder(tmp_path, [])) is None
+    assert run_figure.draw_run(folder(tmp_path, [])) is None
     assert not (tmp_path / "strides.png").exists()
 
 
 def test_a_run_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
-        plots.draw_run(tmp_path)
+        run_figure.draw_run(tmp_path)
 
 
 def test_layers_of_sound_say_what_they_let_pass(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: drawn.append(figure))
     facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 32, 64]}
-    plots.draw_run(folder(tmp_path, ["a", "b"], facts))
+    run_figure.draw_run(folder(tmp_path, ["a", "b"], facts))
     labels = [line.get_label() for line in drawn[0].axes[0].lines]
     assert labels == [
         "a time: 32 → 24, up to 12.5 Hz",

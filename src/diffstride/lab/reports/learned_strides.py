@@ -13,7 +13,7 @@ from diffstride.lab.reports.windows import Array, spectrum, window
 MOST_PANELS = 24
 MOST_RUNS = 6
 MOST_EXAMPLES_SHOWN = 2
-MOST_CUTOFFS = 40  # more rows than this are folded
+MOST_ROWS = 24  # a table of more is folded
 
 
 def strides_while_training(chapter: Chapter) -> Section:
@@ -32,7 +32,10 @@ def strides_while_training(chapter: Chapter) -> Section:
         curves = [(layers.index(layer), axis, points) for (layer, axis), points in lines.items()]
         svg = plots.curves(curves, ylabel="stride", limits=limits)
         items.append((svg, group.title))
-    axes = [name for run in runs[:1] for name, _, _ in run.axes]
+    names: dict[int, dict[str, None]] = {}  # of runs on different data
+    for i, name in (pair for run in runs for pair in enumerate(run.axes)):
+        names.setdefault(i, {})[name] = None
+    axes = [" or ".join(same) for same in names.values()]
     text = "Each layer has a colour, in their order{}. Epoch 0 is the start."
     text = text.format(", each axis a dash" if len(axes) > 1 else "")
     if len(groups) > MOST_PANELS:
@@ -105,7 +108,7 @@ def _window_blocks(run: RunRecord) -> list[Block]:
     """A figure for each axis with the windows of all layers, and what they leave of examples."""
     items = [
         (_windows_along(run, axis), f"{run.name}: windows along {name}")
-        for axis, (name, _, _) in enumerate(run.axes)
+        for axis, name in enumerate(run.axes)
     ]
     blocks = figures(layer_legend([run]), items)
     examples = run.examples[:MOST_EXAMPLES_SHOWN]
@@ -117,7 +120,7 @@ def _window_blocks(run: RunRecord) -> list[Block]:
 
 def _windows_along(run: RunRecord, axis: int) -> str:
     """The windows of all layers along an axis, as a figure."""
-    name, rate, unit = run.axes[axis]
+    name, rate, unit = run.data_axes[axis]
     strides, offset = [s for s in run.strides if s.axis == axis], run.offset(axis)
     windows = [
         window(size, stride.last, run.smoothness, offset, kept, run.convention)
@@ -132,7 +135,7 @@ def _windows_along(run: RunRecord, axis: int) -> str:
     return plots.passband(
         background,
         [(run.period(axis) * np.arange(len(w), dtype=np.float64), w) for w in windows],
-        min(map(run.cutoff, strides)),
+        min(stride.sizes[0] / (2 * stride.last) for stride in strides) * run.period(axis),
         strides[0].sizes[0] / 2 * run.period(axis),
         xlabel=f"along {name} ({unit})",
     )
@@ -140,30 +143,27 @@ def _windows_along(run: RunRecord, axis: int) -> str:
 
 def _traces(run: RunRecord, signal: Array) -> str:
     """A signal, and what is left of it after each layer, as a figure."""
-    axis = run.axes[0]
+    axis = run.data_axes[0]
     label, _ = pictures.scale(axis, len(signal))
     rows: list[tuple[str, int | None, Array]] = [("input", None, signal)]
     rows += [(f"layer {i + 1}", i, left) for i, left in enumerate(pictures.left_of(run, signal))]
     return plots.traces(rows, len(signal) / axis.rate, xlabel=label)
 
 
-def cutoffs(chapter: Chapter) -> Section:
-    """The frequencies up to which each layer, and all up to it, let pass, in units of the data."""
-    found: dict[tuple[str, str, str, str], list[tuple[float, float]]] = {}
+def what_layers_let_pass(chapter: Chapter) -> Section:
+    """Up to which frequency everything passes each layer and all before it, in the data's units."""
+    found: dict[tuple[str, str, str, str], list[float]] = {}
     for group in chapter.groups:
         for run in [run for run in group.runs if run.sizes_known]:
             for stride in run.strides:
-                name, _, unit = run.axes[stride.axis]
-                both = run.cutoff(stride), run.lowest_cutoff(stride)
-                found.setdefault((group.title, stride.layer, name, unit), []).append(both)
+                name, _, unit = run.data_axes[stride.axis]
+                place = group.title, stride.layer, name, unit
+                found.setdefault(place, []).append(run.cutoff(stride))
     rows = []
     for (title, layer, name, unit), values in found.items():
-        own, lowest = (
-            " ± ".join(map(format, mean_sd(column), (".4g", ".2g")))
-            for column in zip(*values, strict=True)
-        )
-        rows.append([title, layer, name, own, lowest, unit, len(values)])
-    caption = "Cut-offs: the highest frequency that a layer lets pass whole, and the lowest so far"
-    head = ["runs", "layer", "axis", "cut-off", "lowest so far", "unit", "n"]
-    folded = len(rows) > MOST_CUTOFFS
-    return Section("What layers let pass", "", chapters.table(caption, head, rows, folded))
+        text = " ± ".join(map(format, mean_sd(values), (".4g", ".2g")))
+        rows.append([title, layer, name, text, unit, len(values)])
+    text = "What passes a layer and all before it whole: the lowest cut-off so far."
+    head, caption = ["runs", "layer", "axis", "cut-off", "unit", "n"], "The cut-off so far"
+    blocks = chapters.table(caption, head, rows, folded=len(rows) > MOST_ROWS)
+    return Section("What the layers let pass", text, blocks)

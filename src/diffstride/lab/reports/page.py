@@ -23,7 +23,7 @@ SECTIONS = (
     trade_offs.what_strides_buy,
     results.accuracy_costs,
     learned_strides.windows_on_data,
-    learned_strides.cutoffs,
+    learned_strides.what_layers_let_pass,
     results.training_curves,
     results.every_run,
     results.data_and_environment,

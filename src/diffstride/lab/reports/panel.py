@@ -15,8 +15,12 @@ def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
     """The axes, layers and examples of the first run that has most of them."""
     drawable = [run for run in runs if len(run.axes) <= 2]
     run = min(drawable, key=lambda run: (not run.sizes_known, not run.examples), default=None)
-    axes = data_axes({}) if run is None else run.axes
-    sizes = tuple(size or USUAL_SIZE for size in (run.size if run else [0] * len(axes)))
+    axes = data_axes({}) if run is None else run.data_axes
+    sizes: tuple[int, ...] = (USUAL_SIZE,) * len(axes)
+    if run is not None and all(run.size):
+        sizes = run.size
+    elif run is not None and run.examples:
+        sizes = run.examples[0][1].shape
     layers = [{"label": "of the input", "sizes": sizes, "strides": [2.0] * len(axes)}]
     if run is not None and run.sizes_known:
         layers = [

@@ -72,17 +72,17 @@ def title(run: RunRecord, label: str) -> str:
 
 def row_of_images(run: RunRecord, label: str, image: Array) -> Block:
     """An image, and what is left of it after each layer, with the axes as they lie in the world."""
-    across, up = directions(run.axes)
+    across, up = directions(run.data_axes)
     items = [(_png_address(run, image), f"input, {times(image.shape)}")]
     for i, left in enumerate(left_of(run, image)):
         items.append((_png_address(run, left), f"layer {i + 1}, {times(left.shape)}"))
     return {
         "kind": "images",
         "title": title(run, label),
-        "shape": shape(run.axes, image.shape),
-        "across": scale(run.axes[across], image.shape[across]),
-        "along": scale(run.axes[up], image.shape[up]),
-        "upwards": time_first(run.axes),
+        "shape": shape(run.data_axes, image.shape),
+        "across": scale(run.data_axes[across], image.shape[across]),
+        "along": scale(run.data_axes[up], image.shape[up]),
+        "upwards": time_first(run.data_axes),
         "items": items,
     }
 
@@ -98,5 +98,5 @@ def _png_address(run: RunRecord, image: Array) -> str:
 
     file = io.BytesIO()
     pixels = grey(image)
-    Image.fromarray(pixels.T[::-1] if time_first(run.axes) else pixels).save(file, "PNG")
+    Image.fromarray(pixels.T[::-1] if time_first(run.data_axes) else pixels).save(file, "PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

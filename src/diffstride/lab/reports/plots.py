@@ -1,4 +1,4 @@
-"""Figures: SVG for a page, which gives them their colours in light and in dark; a PNG of a run.
+"""Figures as SVG for a page, which gives them their colours in light and in dark.
 
 Every SVG is WIDTH wide at most, so that its letters can be read on a phone; names that come from
 runs are written beside figures wherever there is room, and never read as mathematics.
@@ -10,17 +10,14 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from matplotlib import colormaps, style
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from diffstride.files import write
 from diffstride.lab.reports.formats import TEMPLATES, Figures
-from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array
 
 WIDTH = 400
@@ -38,10 +35,6 @@ COLOUR_STYLE = dict.fromkeys(INKED, INK) | {"grid.color": RULE}
 COLOUR_STYLE |= dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED)
 # The first undoes whatever settings the reader has.
 styled = style.context(["default", TEMPLATES / "figures.mplstyle", COLOUR_STYLE])
-
-HUES = ("Blues", "Oranges", "Greens", "Purples", "Reds", "Greys", "YlGn")
-"""In the PNG of a run, a hue for each layer, with a shade for each axis."""
-PNG_STYLE = {"axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 Curve: TypeAlias = tuple[int, int, Sequence[Points]]
@@ -149,7 +142,7 @@ def passband(
 
     Frequencies are in powers of 2 where the cut-off is very low.
     """
-    ax, is_wide = _panel(260), highest > FAR * cutoff
+    ax, is_wide = _panel(260), highest > 3 * FAR * cutoff
     low = cutoff / 4 if is_wide else 0.0
     ax.axvspan(low, cutoff, color=colour(0), alpha=0.1, linewidth=0)
     if spectrum is not None:
@@ -157,8 +150,12 @@ def passband(
         height, highest = np.clip(1 + strength / 60, 0.0, 1.0), max(highest, frequency[-1])
         ax.fill_between(frequency, height, step="mid", color=MUTED, alpha=0.28, linewidth=0)
     for i, (frequency, weights) in enumerate(windows):
-        marker = "." if len(weights) <= MOST_MARKED else ""
-        ax.plot(frequency, weights, marker=marker, ms=5, color=colour(i))
+        x = frequency[frequency >= low]
+        if is_wide:  # what is straight over frequencies is not over their logarithms
+            x = np.union1d(x, np.geomspace(low, max(low, frequency[-1]), 200))
+        ax.plot(x, np.interp(x, frequency, weights), color=colour(i))
+        if len(weights) <= MOST_MARKED:
+            ax.plot(frequency[is_wide:], weights[is_wide:], ".", ms=5, color=colour(i))
     if is_wide:
         _in_powers_of_two(ax, "x")
     settings = {"xlim": (low, highest), "ylim": (0, 1.06)}
@@ -281,34 +278,3 @@ def numbered(svg: str, number: int) -> str:
     svg = re.sub(r' id="([^"]*)"', lambda m: f' id="f{number}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r"url\(#", f"url(#f{number}-", svg)
     return svg.replace('xlink:href="#', f'href="#f{number}-')
-
-
-def draw_run(folder: Path) -> Path | None:
-    """Draw ``strides.png`` in the folder of a run; None if the run has no learnable strides."""
-    run = RunRecord(folder)
-    if not run.strides:
-        return None
-    content, path = io.BytesIO(), folder / "strides.png"
-    with style.context(["default", PNG_STYLE]):
-        figure = Figure(figsize=(12, 4.5), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        for i, strides in enumerate(run.layers.values()):
-            for stride in strides:
-                name, _, unit = run.axes[stride.axis]
-                label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
-                if run.sizes_known:
-                    label += f", up to {run.lowest_cutoff(stride):.3g} {unit}"
-                shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
-                look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
-                left.plot(*zip(*stride.points, strict=True), **look)
-        left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
-        left.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-        for split, grey in (("train", "#999999"), ("test", "#222222")):
-            if points := run.curve(f"{split}_accuracy"):
-                label = f"{split}: {points[-1][1]:.2%}"
-                right.plot(*zip(*points, strict=True), marker=".", color=grey, label=label)
-        right.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
-        right.legend(loc="lower right")
-        figure.savefig(content, format="png", dpi=130)
-    write(path, content.getvalue())
-    return path

@@ -199,7 +199,7 @@ def _data(run: RunRecord) -> dict[str, str]:
         values = {"tasks": _shown(tasks)}
     if "size" in facts:
         values["size of one example"] = times(facts["size"])
-        values["axes"] = ", ".join(map(_axis, run.axes, run.size))
+        values["axes"] = ", ".join(map(_axis, run.data_axes, run.size))
     if classes := facts.get("classes"):
         by_task = classes.items() if isinstance(classes, dict) else ()
         values["classes"] = _shown({k: len(v) for k, v in by_task} or len(classes))

@@ -123,8 +123,9 @@ class RunRecord:
         self.layers = {name: [s for s in self.strides if s.layer == name] for name in layers}
         self.first_layer = next(iter(self.layers.values()), [])
         count = max((stride.axis for stride in self.strides), default=1) + 1
-        kind = str(self.config["data"].get("kind", "images"))
-        self.axes = data_axes(self.data_facts, kind, count)
+        kind = str(self.config["data"].get("kind"))
+        self.data_axes = data_axes(self.data_facts, kind, count)
+        self.axes: tuple[str, ...] = tuple(axis.name for axis in self.data_axes)
         # Of an input, as far as it is known: the first layer gets all of it, as a rule.
         sizes = [stride.sizes[0] for stride in self.first_layer] or [0] * len(self.axes)
         self.size: tuple[int, ...] = tuple(self.data_facts.get("size", [0, *sizes])[1:])
@@ -143,16 +144,17 @@ class RunRecord:
 
     def period(self, axis: int) -> float:
         """The frequency of one period in the whole length of an axis, in the unit of the axis."""
-        return self.axes[axis].rate / self.size[axis]
+        return self.data_axes[axis].rate / self.size[axis]
+
+    def up_to(self, stride: StrideHistory) -> list[StrideHistory]:
+        """The strides of all layers up to this one, along the same axis."""
+        same = [other for other in self.strides if other.axis == stride.axis]
+        return same[: same.index(stride) + 1]
 
     def cutoff(self, stride: StrideHistory) -> float:
-        """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
-        return stride.sizes[0] / (2 * stride.last) * self.period(stride.axis)
-
-    def lowest_cutoff(self, stride: StrideHistory) -> float:
-        """The lowest cut-off of an axis so far: of the layers up to that of a stride."""
-        same = [other for other in self.strides if other.axis == stride.axis]
-        return min(map(self.cutoff, same[: same.index(stride) + 1]))
+        """Up to which frequency everything passes a layer and all before it, in its axis' unit."""
+        lowest = min(other.sizes[0] / (2 * other.last) for other in self.up_to(stride))
+        return lowest * self.period(stride.axis)
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:

@@ -81,7 +81,7 @@ def _axis(run: RunRecord, stride: StrideHistory) -> str:
     """The name of an axis, or "all" for the first of some that share a stride."""
     others = [s for s in run.layers[stride.layer] if s.axis != stride.axis]
     shared = stride.axis == 0 and others and all(s.loss_gradient is None for s in others)
-    return "all" if shared else run.axes[stride.axis].name
+    return "all" if shared else run.axes[stride.axis]
 
 
 def _advice(trades: Sequence[TradeOff]) -> str:
