@@ -88,8 +88,6 @@ def _install_advice(error: Exception, command: str) -> str | None:
 BEST_HELP = "of the epoch that was best on the test data, instead of the last"
 RUN: Arguments = {"run": dict(help="the folder of the run")}
 BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
-
-
 DATA: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
 JSON: Arguments = {"--json": dict(action="store_true", help="as JSON, for other programs")}
 
@@ -157,7 +155,7 @@ def strides(words: list[str]) -> None:
 
 
 def resolution(words: list[str]) -> None:
-    resize = "make maps smaller, by larger strides; unless given they keep their size"
+    resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
     arguments: Arguments = {
         "--steps": dict(type=int, default=8, metavar="N", help="cut-offs to try on each curve: 8"),
         "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
@@ -171,10 +169,9 @@ def resolution(words: list[str]) -> None:
 
     options = {name: getattr(args, name) for name in ("best", "steps", "resize", "task")}
     steps = measure(args.run, args.path, **options)
-    path = page.write([args.run])
     print(resolution.as_json(steps) if args.json else resolution.as_text(steps))
-    if not args.json:
-        print(f"report {path}")
+    if not args.resize:
+        print(f"report {page.write([args.run])}", file=sys.stderr if args.json else sys.stdout)
 
 
 def table(words: list[str]) -> None:
@@ -290,21 +287,9 @@ def _conclude(folder: Path) -> None:
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
-    function.__name__: function
-    for function in (
-        train,
-        resume,
-        evaluate,
-        strides,
-        resolution,
-        table,
-        sweep,
-        report,
-        export,
-        predict,
-    )
-}
+Command = Callable[[list[str]], int | None]
+ALL = (train, resume, evaluate, strides, resolution, table, sweep, report, export, predict)
+COMMANDS: dict[str, Command] = {function.__name__: function for function in ALL}
 
 
 if __name__ == "__main__":

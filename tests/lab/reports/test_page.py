@@ -119,6 +119,7 @@ def test_a_run_from_beginning_to_end(tmp_path):
         "Summary",
         "Strides while training",
         "Windows on the data",
+        "What the layers let pass",
         "Training",
         "The run",
         "Data and environment",
@@ -241,10 +242,10 @@ def test_sound_says_what_the_first_layer_lets_pass(tmp_path):
     told = found.text["Data and environment"]
     assert "path data/cats" in told and "tasks x=notes:pitch, y=birds" in told
     assert "handwritten" not in told
-    assert (
-        "0 time 25 Hz 1 0 frequency 0.2439 cycles per mel channel 1 1 time 16.67 Hz"
-        in (found.text["What the first layer lets pass"])
-    )
+    let_pass = found.text["What the layers let pass"]
+    assert "0 stages.0.down time 2.00 1.67 25 Hz 1 0 stages.0.down frequency 2.05 " in let_pass
+    assert "0.2439 cycles per mel channel 1" in let_pass
+    assert "1 stages.0.down time 3.00 2.35 16.67 Hz 1" in let_pass
     assert "40.0 %" in found.text["All runs"]  # of the task
 
 

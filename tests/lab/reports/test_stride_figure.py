@@ -33,8 +33,8 @@ def test_every_stride_has_a_line(tmp_path, monkeypatch):
     (figure,) = drawn
     left, right = figure.axes
     lines = {line.get_label(): list(line.get_ydata()) for line in left.lines}
-    assert lines["a vertical: 32 → 24"] == [2, 3, 4]
-    assert lines["b horizontal: 32 → 24"] == [3, 4, 5]
+    assert lines["a height: 32 → 24"] == [2, 3, 4]
+    assert lines["b width: 32 → 24"] == [3, 4, 5]
     assert len(lines) == 4
     colours = {line.get_color() for line in left.lines}
     assert len(colours) == 4
@@ -51,7 +51,7 @@ def test_a_run_that_is_not_there(tmp_path):
         plots.draw_run(tmp_path)
 
 
-def test_the_first_layer_of_sound_says_what_it_lets_pass(tmp_path, monkeypatch):
+def test_every_layer_of_sound_says_what_passes_up_to_there(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: drawn.append(figure))
     facts = {"axes": ["time", "frequency"], "sampling_rate": [100, 1], "size": [1, 32, 64]}
@@ -60,6 +60,6 @@ def test_the_first_layer_of_sound_says_what_it_lets_pass(tmp_path, monkeypatch):
     assert labels == [
         "a time: 32 → 24, up to 12.5 Hz",
         "a frequency: 32 → 24, up to 0.05 cycles per mel channel",
-        "b time: 32 → 24",
-        "b frequency: 32 → 24",
+        "b time: 32 → 24, up to 12.5 Hz",
+        "b frequency: 32 → 24, up to 0.05 cycles per mel channel",
     ]

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +10,15 @@ import numpy as np
 
 from diffstride.lab.reports import chapters, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section, figures
-from diffstride.lab.reports.formats import mean, mean_sd
-from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord, StrideHistory
+from diffstride.lab.reports.formats import mean, mean_sd, or_dash
+from diffstride.lab.reports.run_reader import RunRecord, StrideHistory
 from diffstride.lab.reports.windows import Array, downsample, fit, spectrum, window
 from diffstride.text import times
 
 MOST_PANELS = 24
 MOST_RUNS = 6
 MOST_IMAGES = 2
+MOST_ROWS = 24  # a table of more is folded
 LARGEST = 64  # of an example in the panel, which computes while one drags
 
 
@@ -174,18 +176,27 @@ def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
     return {"examples": images, "layers": layers}
 
 
-def first_layer_cutoffs(chapter: Chapter) -> Section:
-    """The frequencies up to which the first layer lets sound pass, in units of the data."""
+def what_layers_let_pass(chapter: Chapter) -> Section:
+    """Up to which frequency everything passes each layer and all before it, in the data's units."""
     rows = []
     for group in chapter.groups:
-        cutoffs: dict[str, list[float]] = {}
+        found: dict[tuple[str, int], list[tuple[RunRecord, StrideHistory]]] = {}
         for run in group.runs:
-            in_units = {"axes", "sampling_rate"} <= set(run.data_facts)
-            for stride in run.first_layer if in_units else ():
-                cutoffs.setdefault(run.axes[stride.axis], []).append(run.cutoff(stride))
-        for axis, values in cutoffs.items():
-            text = " ± ".join(map(format, mean_sd(values), (".4g", ".2g")))
-            rows.append([group.title, axis, text, CUTOFF_UNITS.get(axis, ""), len(values)])
-    caption = "Cut-off of the first layer: the highest frequency that passes whole"
-    head = ["runs", "axis", "cut-off", "unit", "n"]
-    return Section("What the first layer lets pass", "", chapters.table(caption, head, rows))
+            for stride in run.strides:
+                if run.cutoff(stride) is not None:
+                    found.setdefault((stride.layer, stride.axis), []).append((run, stride))
+        for (layer, axis), same in found.items():
+            cutoffs = [cutoff for run, stride in same if (cutoff := run.cutoff(stride)) is not None]
+            text = " ± ".join(map(format, mean_sd(cutoffs), (".4g", ".2g")))
+            product = mean(math.prod(s.last for s in run.up_to(stride)) for run, stride in same)
+            smaller = mean(run.times_smaller(stride) for run, stride in same)
+            name, _, unit = same[0][0].data_axes[axis]
+            numbers = [or_dash(product, ".2f"), or_dash(smaller, ".2f"), text, unit, len(same)]
+            rows.append([group.title, layer, name, *numbers])
+    text = "What passes a layer and all before it whole: the lowest cut-off so far. Maps are "
+    text += "larger than the product of strides says where windows need room to fall."
+    caption = "Product of strides, how many times smaller maps are, and the cut-off so far"
+    head = ["runs", "layer", "axis", "strides", "maps ÷", "cut-off", "unit", "n"]
+    folded = len(rows) > MOST_ROWS
+    blocks = chapters.table(caption, head, rows, folded=folded)
+    return Section("What the layers let pass", text, blocks)

@@ -22,7 +22,7 @@ SECTIONS = (
     trade_offs.what_strides_buy,
     results.accuracy_costs,
     learned_strides.windows_on_data,
-    learned_strides.first_layer_cutoffs,
+    learned_strides.what_layers_let_pass,
     results.training_curves,
     results.every_run,
     results.data_and_environment,

@@ -19,8 +19,9 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from diffstride.files import write
 from diffstride.lab.reports.formats import TEMPLATES, Figures
-from diffstride.lab.reports.run_reader import CUTOFF_UNITS, RunRecord
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array
+from diffstride.text import short
 
 WIDTH = 400
 SERIES = 8
@@ -250,8 +251,8 @@ def draw_run(folder: Path) -> Path | None:
             for stride in strides:
                 name = run.axes[stride.axis]
                 label = "{} {}: {} → {}".format(stride.layer, name, *stride.sizes)
-                if i == 0 and (unit := CUTOFF_UNITS.get(name)):
-                    label += f", up to {run.cutoff(stride):.3g} {unit}"
+                if (cutoff := run.cutoff(stride)) is not None:
+                    label += f", up to {short(cutoff)} {run.data_axes[stride.axis].unit}"
                 shade = 0.9 - 0.4 * stride.axis / max(1, len(strides) - 1)
                 look = {"color": colormaps[HUES[i % len(HUES)]](shade), "label": label}
                 left.plot(*zip(*stride.points, strict=True), **look)

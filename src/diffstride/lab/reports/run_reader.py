@@ -8,18 +8,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
+from diffstride.lab.runs.axes import data_axes
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import DamagedFile, read_json, read_rows, read_yaml
 from diffstride.lab.runs.run_folder import read_facts
 
-CUTOFF_UNITS = {"time": "Hz", "frequency": "cycles per mel channel"}
-"""Units of the frequencies along the axes of spectrograms."""
 MOST_EXAMPLES = 3
-TRADE_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error")
-"""The columns of strides.csv on what a stride saves and does to the loss; older runs have none."""
+LATER_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error", "cutoff")
+"""The columns of strides.csv that older runs do not have."""
 SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
@@ -52,6 +52,8 @@ class StrideHistory(NamedTuple):
     cost_saved: float | None = None
     loss_gradient: float | None = None
     loss_gradient_error: float | None = None
+    cutoff: float | None = None
+    """Up to which frequency everything passes, in the unit of the data; older runs have none."""
 
     @property
     def last(self) -> float:
@@ -113,8 +115,9 @@ class RunRecord:
         self.layers = {name: [s for s in self.strides if s.layer == name] for name in layers}
         self.first_layer = next(iter(self.layers.values()), [])
         count = max((stride.axis for stride in self.strides), default=1) + 1
-        axes = ("samples",) if count == 1 else ("depth", "vertical", "horizontal")[-count:]
-        self.axes: tuple[str, ...] = tuple(self.data_facts.get("axes") or axes)
+        kind = str(self.config["data"].get("kind"))
+        self.data_axes = data_axes(self.data_facts, kind, count)
+        self.axes: tuple[str, ...] = tuple(axis.name for axis in self.data_axes)
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""
@@ -128,13 +131,34 @@ class RunRecord:
         """The epochs that have a metric, each with its value times ``scale``."""
         return [(row["epoch"], scale * row[column]) for row in self.metrics if column in row]
 
-    def cutoff(self, stride: StrideHistory) -> float:
-        """The highest frequency that a stride lets pass undamped, in the unit of its data axis."""
-        facts, axis = self.data_facts, stride.axis
-        if "sampling_rate" not in facts:
-            raise DamagedFile(f"{self.folder / 'data.json'} must have the sampling_rate of sound")
-        remaining = stride.sizes[0] / facts["size"][1 + axis]  # after the layers before it
-        return float(remaining * facts["sampling_rate"][axis] / (2 * stride.last))
+    def up_to(self, stride: StrideHistory) -> list[StrideHistory]:
+        """The strides of all layers up to this one, along the same axis."""
+        same = [other for other in self.strides if other.axis == stride.axis]
+        return same[: same.index(stride) + 1]
+
+    def cutoff(self, stride: StrideHistory) -> float | None:
+        """Up to which frequency everything passes a layer and all before it, in its axis' unit.
+
+        None if sizes are not known.
+        """
+        if stride.cutoff is not None:
+            return stride.cutoff
+        before, size = self.up_to(stride), self.data_facts.get("size")
+        if size is None or any(not other.sizes[0] for other in before):
+            return None
+        whole, rate = size[1 + stride.axis], self.data_axes[stride.axis].rate
+        own = [(cutoff(other.sizes[0], other.last, whole, rate),) for other in before]
+        return lowest_so_far(own)[-1][0]
+
+    def times_smaller(self, stride: StrideHistory) -> float | None:
+        """How many times smaller than the input maps are behind a layer, if sizes are known."""
+        size, kept = self.data_facts.get("size"), stride.sizes[1]
+        return size[1 + stride.axis] / kept if size and kept else None
+
+    @property
+    def last_layer(self) -> list[StrideHistory]:
+        """The strides of the last layer that learns some."""
+        return next(reversed(self.layers.values()), [])
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:
@@ -211,7 +235,7 @@ def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
             axis,
             [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
-            *(_finite(rows[-1].get(name)) for name in TRADE_COLUMNS),
+            *(_finite(rows[-1].get(name)) for name in LATER_COLUMNS),
         )
         for (layer, axis), rows in histories.items()
     ]
