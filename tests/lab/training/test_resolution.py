@@ -11,11 +11,12 @@ from torch import nn
 from diffstride import DiffStride2d
 from diffstride.lab.cli import main
 from diffstride.lab.runs.axes import data_axes, image_axes
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.resolution import COLUMNS, curves, enough, read_resolution, sentences
 from diffstride.lab.training import resolution
 from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.training.preparation import prepare
 from diffstride.lab.training.resolution import Reduction, bands, bins_down, low_pass, places
 from diffstride.layers.joined import JoiningSequential
 from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, rows
@@ -181,6 +182,12 @@ def test_places_are_the_input_and_every_layer():
     assert [p.name for p in (first, second, third)] == ["input", "behind 0", "behind 2"]
     assert first.cutoffs == (50, 0.5) and second.cutoffs == (25, 0.25)
     assert third.cutoffs[0] == 25 and third.cutoffs[1] < 0.1
+
+
+def test_images_with_a_spacing_have_cut_offs_in_millimetres():
+    options = DataConfig(spacing=(0.5, 0.25), limit=20)
+    facts = prepare(Config(ModelConfig(width=0.0625), options)).facts
+    assert data_axes(facts) == image_axes((0.5, 0.25))
 
 
 TINY = "--model.width 0.0625 --data.limit 128 --data.batch_size 32 --trainer.epochs 1".split()
