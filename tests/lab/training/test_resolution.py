@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffstride import DiffStride2d
+from diffstride import DiffStride1d, DiffStride2d
 from diffstride.lab.cli import main
 from diffstride.lab.runs.axes import data_axes, image_axes
 from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
@@ -92,6 +92,22 @@ def test_what_a_network_needs_is_found(name):
     assert sentences(steps)[0].startswith("Height up to 0.156 cycles per pixel is enough for 99 %")
     assert all(map(torch.equal, before, module.parameters()))
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+class Tone(nn.Module):
+    """Scores of two classes: whether a tone of so many periods is up or down."""
+
+    def forward(self, x):
+        return Wave()(x[..., None])
+
+
+def test_signals_are_measured_alike():
+    axes = data_axes({"size": [1, SIZE], "sampling_rate": [250]}, "signals")
+    module = Classifier(nn.Sequential(DiffStride1d(2.0), Tone()), Config(), (1, SIZE))
+    batches = [(images[..., 0], labels) for images, labels in waves()]
+    steps = Reduction((1, SIZE), axes, steps=20).curves(module, batches, FACTS)
+    assert [enough(curve).bins for curve in curves(steps).values()] == [NEEDED] * 2
+    assert sentences(steps)[0].startswith("Time up to 39.1 Hz is enough for 99 % of the accuracy")
 
 
 def test_the_cut_off_that_was_learned_is_told():
