@@ -16,10 +16,19 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def times(values: Iterable[float], form: str = "{}") -> str:
+def times(values: Iterable[float], form: str = "{}", sign: str = " × ") -> str:
     """Join the numbers of several axes with a multiplication sign.
 
-    >>> times((32, 24)), times((2.0, 1.5), "{:.2f}")
-    ('32 × 24', '2.00 × 1.50')
+    >>> times((32, 24)), times((2.0, 1.5), "{:.2f}"), times((32, 24), sign="×")
+    ('32 × 24', '2.00 × 1.50', '32×24')
     """
-    return " × ".join(form.format(value) for value in values)
+    return sign.join(form.format(value) for value in values)
+
+
+def short(value: float) -> str:
+    """Return a number with three digits, or with all digits before the point if they are more.
+
+    >>> short(0.24481), short(12.0), short(22_050.0)
+    ('0.245', '12', '22050')
+    """
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs when it runs: help comes at once."""
 
 import argparse
+import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -30,6 +31,7 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride resume RUN               continue a run that was interrupted
   diffstride evaluate RUN             loss and accuracy of a run's network on test data
   diffstride strides RUN              what it learned: strides, sizes, costs
+  diffstride resolution RUN           how much resolution the task needs along each axis
   diffstride table RUN...             runs side by side: accuracy, first strides, costs
   diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
   diffstride table SWEEP              that table, beside the paper's figures
@@ -86,6 +88,8 @@ def _install_advice(error: Exception, command: str) -> str | None:
 BEST_HELP = "of the epoch that was best on the test data, instead of the last"
 RUN: Arguments = {"run": dict(help="the folder of the run")}
 BEST: Arguments = {"--best": dict(action="store_true", help=BEST_HELP)}
+DATA: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
+JSON: Arguments = {"--json": dict(action="store_true", help="as JSON, for other programs")}
 
 
 def parse(command: str, description: str, words: list[str], arguments: Arguments) -> Namespace:
@@ -134,9 +138,8 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    data: Arguments = {"--data.path": dict(dest="path", help="other data, of the same classes")}
     description = "Loss and accuracy of a run's network on test data."
-    args = parse("evaluate", description, words, RUN | data | BEST)
+    args = parse("evaluate", description, words, RUN | DATA | BEST)
     from diffstride.lab.training import trained_run
 
     for name, value in trained_run.evaluate(args.run, args.path, args.best).items():
@@ -144,10 +147,31 @@ def evaluate(words: list[str]) -> None:
 
 
 def strides(words: list[str]) -> None:
-    args = parse("strides", "What a run learned.", words, RUN | BEST)
+    args = parse("strides", "What a run learned.", words, RUN | BEST | JSON)
     from diffstride.lab.training import trained_run
 
-    print(trained_run.learned_strides(args.run, args.best))
+    learned = trained_run.learned_strides(args.run, args.best)
+    print(json.dumps(learned.as_json(), indent=1) if args.json else learned)
+
+
+def resolution(words: list[str]) -> None:
+    resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
+    arguments: Arguments = {
+        "--steps": dict(type=int, default=8, metavar="N", help="cut-offs to try on each curve: 8"),
+        "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
+        "--resize": dict(action="store_true", help=resize),
+    }
+    description = "How much resolution the task of a run needs: accuracy as it is taken away along "
+    description += "one axis at one place. Writes resolution.csv and the report of the run anew."
+    args = parse("resolution", description, words, RUN | DATA | arguments | BEST | JSON)
+    from diffstride.lab.reports import page, resolution
+    from diffstride.lab.training.resolution import measure
+
+    options = {name: getattr(args, name) for name in ("best", "steps", "resize", "task")}
+    steps = measure(args.run, args.path, **options)
+    print(resolution.as_json(steps) if args.json else resolution.as_text(steps))
+    if not args.resize:
+        print(f"report {page.write([args.run])}", file=sys.stderr if args.json else sys.stdout)
 
 
 def table(words: list[str]) -> None:
@@ -263,10 +287,9 @@ def _conclude(folder: Path) -> None:
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
-    function.__name__: function
-    for function in (train, resume, evaluate, strides, table, sweep, report, export, predict)
-}
+Command = Callable[[list[str]], int | None]
+ALL = (train, resume, evaluate, strides, resolution, table, sweep, report, export, predict)
+COMMANDS: dict[str, Command] = {function.__name__: function for function in ALL}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from diffstride import files
-from diffstride.lab.reports import learned_strides, plots, results, trade_offs
+from diffstride.lab.reports import learned_strides, plots, resolution, results, trade_offs
 from diffstride.lab.reports.chapters import collect
 from diffstride.lab.reports.formats import TEMPLATES, environment, number, plus_minus
 from diffstride.lab.reports.panel import for_panel
@@ -19,6 +19,7 @@ SECTIONS = (
     results.paper_comparison,
     learned_strides.strides_while_training,
     learned_strides.strides_by_setting,
+    resolution.resolution_needed,
     trade_offs.what_strides_buy,
     results.accuracy_costs,
     learned_strides.windows_on_data,

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from diffstride.lab.reports.formats import TEMPLATES, Figures
 from diffstride.lab.reports.windows import Array
@@ -39,6 +39,8 @@ styled = style.context(["default", TEMPLATES / "figures.mplstyle", COLOUR_STYLE]
 Points: TypeAlias = Sequence[tuple[float, float]]
 Curve: TypeAlias = tuple[int, int, Sequence[Points]]
 """A colour, a kind of dash, and the points of every run."""
+CutoffCurve: TypeAlias = tuple[int, Sequence[tuple[float, float, float, float]], float | None]
+"""A colour, points of cut-off, accuracy and its band, and the cut-off that was learned."""
 Values: TypeAlias = Sequence[Sequence[float]]
 Marks: TypeAlias = Sequence[Sequence[float | None]]
 T = TypeVar("T")
@@ -172,6 +174,28 @@ def traces(rows: Sequence[tuple[str, int | None, Array]], length: float, *, xlab
     ax.set_yticks(range(len(rows)), [label for label, _, _ in rows])
     ax.tick_params(axis="y", length=0)
     return _svg(ax, xlabel=xlabel, xlim=(0, length), ylim=(len(rows) - 0.4, -0.6))
+
+
+@styled
+def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
+    """Accuracy over the cut-off, a line with its band for each place; below, what was learned.
+
+    The learned cut-off of the first line, which is of the input, goes through all of the figure.
+    """
+    ax = _panel(260)
+    for i, (index, points, learned) in enumerate(lines):
+        x, y, low, high = zip(*points, strict=True)
+        ax.plot(x, y, marker=".", ms=5, color=colour(index))
+        ax.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
+        if learned and i:
+            ax.axvline(learned, ymax=0.07, color=colour(index), lw=2.5)
+        elif learned:
+            ax.axvline(learned, color=MUTED, lw=1.2, linestyle=DASHES[1])
+    cutoffs = [x for _, points, _ in lines for x, *_ in points]
+    ax.set(xscale="log", xlim=(min(cutoffs) / 1.15, max(cutoffs) * 1.15))
+    ax.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5), numticks=9), minor_locator=NullLocator())
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    return _svg(ax, xlabel=xlabel, ylabel="accuracy")
 
 
 def _peaks(x: Array, y: Array, most: int = 250) -> tuple[Array, Array]:

@@ -21,23 +21,25 @@ Column: TypeAlias = tuple[Callable[[str], Any], str, Callable[[Any], bool]]
 """What reads a cell, what it must be in words, and which values it may have."""
 
 
-def _whole_numbers(least: int, most: int) -> Column:
+def whole_numbers(least: int, most: int) -> Column:
+    """Return a column of whole numbers within limits."""
     return int, f"a whole number from {least:,} to {most:,}", lambda n: least <= n <= most
 
 
 NUMBERS: Column = float, "a number", lambda number: True
 STRIDE_COLUMNS: dict[str, Column] = {
-    "epoch": _whole_numbers(0, 10**12),
-    "step": _whole_numbers(0, 10**12),
+    "epoch": whole_numbers(0, 10**12),
+    "step": whole_numbers(0, 10**12),
     "layer": (str, "a word", bool),
-    "axis": _whole_numbers(0, 2),
+    "axis": whole_numbers(0, 2),
     "stride": (float, "a number above 0", lambda stride: stride > 0),
-    "input_size": _whole_numbers(1, LARGEST_SIZE),
-    "output_size": _whole_numbers(1, LARGEST_SIZE),
+    "input_size": whole_numbers(1, LARGEST_SIZE),
+    "output_size": whole_numbers(1, LARGEST_SIZE),
     # Those of older runs have none of these; and cells are empty where there is nothing to say.
     "cost_saved": NUMBERS,
     "loss_gradient": NUMBERS,
     "loss_gradient_error": (float, "a number of at least 0", lambda error: error >= 0),
+    "cutoff": (float, "a number of at least 0", lambda frequency: frequency >= 0),
 }
 """The columns of strides.csv. Other tables share some; all their others hold numbers."""
 
@@ -65,12 +67,18 @@ def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
     write(path, json.dumps(content, **{"indent": 1} | options) + "\n")
 
 
-def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dict[str, str]]:
+def read_rows(
+    path: Path,
+    *columns: str,
+    may_be_empty: bool = False,
+    kinds: Mapping[str, Column] = STRIDE_COLUMNS,
+) -> list[dict[str, str]]:
     """Return the rows of a CSV file as mappings from column to text.
 
     Each of ``columns`` must be there, with something in every row, and with finite numbers. A file
-    that holds nothing, as strides.csv of a network without strides, ``may_be_empty``. Raises a
-    DamagedFile that says what is wrong, and an OSError if there is no such file.
+    that holds nothing, as strides.csv of a network without strides, ``may_be_empty``. ``kinds``
+    says what columns hold; others hold numbers. Raises a DamagedFile that says what is wrong, and
+    an OSError if there is no such file.
     """
     text = _text(path)
     if not text and may_be_empty:
@@ -90,7 +98,8 @@ def read_rows(path: Path, *columns: str, may_be_empty: bool = False) -> list[dic
             rows.append(dict(zip(header, cells, strict=True)))
             for name, cell in rows[-1].items():
                 if cell or name in columns:
-                    _check_cell(cell, name, where, finite=name in columns)
+                    kind = kinds.get(name, NUMBERS)
+                    _check_cell(cell, name, kind, where, finite=name in columns)
     except csv.Error as error:
         raise DamagedFile(f"{path}, line {lines.line_num}: {error}") from error
     if not rows:
@@ -180,9 +189,9 @@ def _text(path: Path) -> str:
     return text
 
 
-def _check_cell(cell: str, column: str, where: str, finite: bool) -> None:
+def _check_cell(cell: str, column: str, kind: Column, where: str, finite: bool) -> None:
     """Raise a DamagedFile unless a cell holds what its column holds."""
-    read, expected, allows = STRIDE_COLUMNS.get(column, NUMBERS)
+    read, expected, allows = kind
     try:
         value = read(cell)
         right = allows(value) and (read is str or not finite or math.isfinite(value))

@@ -31,6 +31,7 @@ class Run:
         self.strides_file = folder / "strides.csv"
         self.times_file = folder / "times.csv"
         self.timings_file = folder / "timings.json"
+        self.resolution_file = folder / "resolution.csv"
         self.checkpoints = folder / "checkpoints"
         self.best_file = self.checkpoints / "best.ckpt"
 
@@ -117,13 +118,13 @@ def read_facts(path: Path, *names: str) -> dict[str, Any]:
         if name in facts and not is_right(facts[name]):
             raise DamagedFile(f"{path}: {name} must be {kind}, got {short(facts[name])}")
     size = facts.get("size", ())
-    given = [name for name in ("axes", "sampling_rate") if name in facts]
+    given = [name for name in ("axes", "sampling_rate", "units") if name in facts]
     for name in given:
         if len(size) != 1 + len(facts[name]):
             got = f"{short(facts[name])} and {short(size)}"
             rule = "as many as size has after the channels"
             raise DamagedFile(f"{path}: {name} must be {rule}, got {got}")
-    if given == ["axes"]:
+    if "axes" in given and "sampling_rate" not in given:
         raise DamagedFile(f"{path} must have sampling_rate where it has axes: there is none")
     return facts
 
@@ -174,6 +175,7 @@ FACTS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _are_numbers(value) and all(rate > 0 for rate in value),
         "a list of numbers above 0",
     ),
+    "units": (lambda value: _is_list(value, str), "a list of words"),
     "train": (_is_count, "a whole number, or one for each task"),
     "test": (_is_count, "a whole number, or one for each task"),
     "skipped": (_is_list, "a list of files"),

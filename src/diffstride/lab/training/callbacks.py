@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from diffstride.analysis.cost_model import CostModel
-from diffstride.analysis.stride_table import savings
+from diffstride.analysis.stride_table import cutoffs, savings
 from diffstride.analysis.training import stride_penalty
+from diffstride.core.arguments import per_axis
 from diffstride.files import write
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.documents import STRIDE_COLUMNS, write_rows
@@ -22,7 +23,7 @@ from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.loss_gradients import LossGradients
 from diffstride.layers.resizer import learned_strides
 
-LOGGED = {"stride": "strides", "cost_saved": "cost_saved", "loss_gradient": "loss_gradient"}
+LOGGED = {name: name for name in ("cost_saved", "loss_gradient", "cutoff")} | {"stride": "strides"}
 """The columns of strides.csv that loggers get, and what they call them."""
 
 
@@ -32,7 +33,8 @@ class StrideMonitor(Callback):
     For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``. At the
     end of each epoch loggers get ``strides/<layer>/<axis>`` and its ``loss_gradient``,
     ``stride_penalty`` and, if the size of one example is given, what one per cent more of each
-    stride saves, ``cost_saved``, and the ``mmacs`` of the network.
+    stride saves, ``cost_saved``, up to which frequency everything passes this layer and all before
+    it, ``cutoff``, and the ``mmacs`` of the network.
 
     The gradient of the loss is S·∂loss/∂S, its mean over the steps of the epoch: one per cent more
     of a stride changes the loss by a hundredth of it. It is that of the whole loss, with all
@@ -41,14 +43,22 @@ class StrideMonitor(Callback):
     Args:
         input_size: of one example, (channels, *spatial); for sizes and costs.
         path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out,
-            cost saved, gradient of the loss and its standard error. Axes that share a stride have
-            the last three together, in the line of the first axis.
+            cost saved, gradient of the loss and its standard error, cut-off. Axes that share a
+            stride have the three before the last together, in the line of the first axis.
+        sampling_rate: of an example, one number or one for each axis; cut-offs are in its unit, and
+            in cycles per sample without it.
     """
 
     def __init__(
-        self, input_size: tuple[int, ...] | None = None, path: str | Path | None = None
+        self,
+        input_size: tuple[int, ...] | None = None,
+        path: str | Path | None = None,
+        *,
+        sampling_rate: float | Sequence[float] | None = None,
     ) -> None:
         self.input_size, self.path = input_size, path
+        axes, rate = len(input_size or ()) - 1, 1.0 if sampling_rate is None else sampling_rate
+        self.rates = per_axis(rate, axes, "sampling_rate") if input_size else ()
         self.rows: list[dict[str, Any]] = []
         self.totals: dict[str, float] = {}  # what was logged last, without strides
         self.gradients = LossGradients()
@@ -70,10 +80,12 @@ class StrideMonitor(Callback):
 
     def _log(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
         network = _network(module)
-        self.totals, sizes, saved = {"stride_penalty": stride_penalty(network).item()}, {}, {}
+        self.totals = {"stride_penalty": stride_penalty(network).item()}
+        sizes, saved, lets_pass = {}, {}, {}
         if self.input_size is not None:
             costs = CostModel(network, self.input_size)
             now, saved = costs.at(), savings(costs)
+            lets_pass = cutoffs(now, self.input_size, self.rates)
             self.totals["mmacs"] = now.macs / 1e6
             for use in reversed(now.layers):  # of a layer used twice, the first time
                 sizes[use.name] = (use.input_size, use.output_size)
@@ -84,6 +96,8 @@ class StrideMonitor(Callback):
                 found: dict[str, Any] = {"stride": stride}
                 if name in sizes:
                     found["input_size"], found["output_size"] = (n[axis] for n in sizes[name])
+                for frequency in lets_pass.get(name, ())[axis : axis + 1]:
+                    found["cutoff"] = frequency
                 for percent in saved.get(name, ())[axis : axis + 1]:
                     found["cost_saved"] = percent
                 for mean, error in gradients.get(name, ())[axis : axis + 1]:

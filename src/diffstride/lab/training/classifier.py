@@ -29,6 +29,8 @@ class Classifier(LightningModule):
         self.model, self.config, self.input_size = model, config, input_size
         # By split and task: the sums of loss, right answers and top-5 answers; examples.
         self.sums: dict[tuple[str, str], Tensor] = {}
+        # By task: of each test example that was counted, whether the first answer is right.
+        self.right: dict[str, list[Tensor]] = {}
         self._budget: Budget | None = None
         self.timings: Timings | None = None
         """For a budget in milliseconds."""
@@ -87,6 +89,7 @@ class Classifier(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.sums = {key: sums for key, sums in self.sums.items() if key[0] == "train"}
+        self.right = {}
 
     def validation_step(self, batch: Any, step: int) -> None:
         images, labels = batch
@@ -106,6 +109,8 @@ class Classifier(LightningModule):
         Every process counts, also one that has no part in a batch: all must have the same keys.
         """
         ranked = scores.detach().topk(min(5, scores.shape[1])).indices == labels[:, None]
+        if split == "test":
+            self.right.setdefault(task, []).append(ranked[:, 0])
         hits = [ranked[:, 0].sum(), ranked.any(1).sum(), labels.new_tensor(len(labels))]
         sums = torch.stack([number.detach().to(wide(loss.device)) for number in (loss, *hits)])
         self.sums[split, task] = self.sums.get((split, task), torch.zeros_like(sums)) + sums

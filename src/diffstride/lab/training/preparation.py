@@ -19,6 +19,7 @@ from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatc
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
+from diffstride.lab.runs.axes import OF_SOUND, as_facts, image_axes
 from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
 
@@ -79,6 +80,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
             raise DataError(f"{options.path} {wrong}")
     facts = {
         "size": data.size,
+        **as_facts(image_axes(options.spacing)),
         "classes": data.classes,
         "mean": mean.tolist(),
         "std": std.tolist(),
@@ -127,7 +129,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     skipped = (path for name in train for split in (train, test) for path in split[name].skipped)
     facts = {
         "size": (1, recordings.WINDOW_LENGTH // HOP, CHANNELS),
-        "axes": ("time", "frequency"),
+        **as_facts(OF_SOUND),
         "sampling_rate": (FRAME_RATE, 1),
         "classes": by_task(classes),
         "mean": [mean],

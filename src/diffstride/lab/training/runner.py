@@ -122,7 +122,8 @@ def _quiet() -> Iterator[None]:
 
 @_quiet()
 def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
-    monitor = callbacks.StrideMonitor(tuple(prepared.facts["size"]), run.strides_file)
+    size, rates = tuple(prepared.facts["size"]), prepared.facts.get("sampling_rate")
+    monitor = callbacks.StrideMonitor(size, run.strides_file, sampling_rate=rates)
     writer = callbacks.RunWriter(run, monitor)
     end = config.model.smoothness_end
     schedule = (

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
 from diffstride.files import seal, unseal, write
+from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.preparation import build_model, prepare
+from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.training.preparation import Prepared, build_model, prepare
+from diffstride.text import short
 
 
 class SealedCheckpoints(TorchCheckpointIO):
@@ -98,6 +102,15 @@ def evaluate(
     folder: str | Path, data_path: str | None = None, best: bool = False
 ) -> dict[str, float]:
     """Return loss and accuracies of a run's network on its test data, or on others."""
+    _, prepared = load_prepared(folder, data_path, best)
+    count_answers(prepared.module, prepared.test)
+    return prepared.module.means()
+
+
+def load_prepared(
+    folder: str | Path, data_path: str | None = None, best: bool = False
+) -> tuple[Run, Prepared]:
+    """Return a run with its network as it was trained, and its test data, or others."""
     run = Run.open(folder)
     weights, config = _read_weights(run, best)  # before the data, which take longer
     if data_path is not None:
@@ -106,21 +119,26 @@ def evaluate(
             raise RunError(f"{folder} {wrong}: evaluate it without")
         config = replace(config, data=replace(config.data, path=data_path))
     prepared = prepare(config, run.data)
-    module = prepared.module.eval()
-    _load_weights(module, weights, run)
+    _load_weights(prepared.module, weights, run)
+    return run, prepared
+
+
+def count_answers(module: Classifier, batches: Iterable[Any]) -> None:
+    """Let a classifier count its answers on test data."""
+    module.eval()
     with torch.inference_mode():
         module.on_validation_epoch_start()
-        for i, batch in enumerate(prepared.test):
+        for i, batch in enumerate(batches):
             module.validation_step(batch, i)
         module.on_validation_epoch_end()
-    return module.means()
 
 
 def learned_strides(folder: str | Path, best: bool = False) -> StrideTable:
     """Return the stride table of a run's network."""
     run = Run.open(folder)
-    size, rate = tuple(run.data["size"]), run.data.get("sampling_rate")
-    return stride_table(load_model(run, best), size, sampling_rate=rate)
+    axes, size = data_axes(run.data, run.config.data.kind), tuple(run.data["size"])
+    rates, units = [axis.rate for axis in axes], [axis.unit for axis in axes]
+    return stride_table(load_model(run, best), size, sampling_rate=rates, units=units)
 
 
 def summary(folder: str | Path) -> list[str]:
@@ -133,10 +151,14 @@ def summary(folder: str | Path) -> list[str]:
     if run.config.model.downsampling not in ("diffstride", "spectral"):
         return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]
     table = learned_strides(folder)
-    lines.append(str(table))
-    if cutoff := table.rows[0].cutoff:
-        lines.append(
-            f"the first layer passes up to {cutoff[0]:.1f} Hz along time and {cutoff[1]:.3f} "
-            f"cycles per mel channel along frequency"
-        )
-    return lines
+    return [*lines, str(table), _what_passes(table, data_axes(run.data, run.config.data.kind))]
+
+
+def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
+    """Return in words up to which frequency everything passes all layers, and where it is lost."""
+    parts = []
+    for i, axis in enumerate(axes):
+        lowest = table.rows[-1].cutoff[i]
+        last = next(row.site for row in table.rows if row.cutoff[i] == lowest)
+        parts.append(f"up to {short(lowest)} {axis.unit} along {axis.name} (as of {last})")
+    return f"what passes whole through all layers: {' and '.join(parts)}"
