@@ -1,5 +1,6 @@
 """The table says what the network does."""
 
+import json
 import math
 
 import pytest
@@ -52,8 +53,40 @@ def test_rates_may_differ_between_axes():
     model = models.create("audio_cnn", num_classes=3, width=0.0625)
     table = stride_table(model, (1, 100, 64), sampling_rate=(100, 1))
     assert table.rows[0].cutoff == (25.0, 0.25)
-    assert "cut-off" in str(table)
-    assert "cut-off" not in str(stride_table(model, (1, 100, 64)))
+    assert "cut-off\n" in str(table)  # of a rate without a unit
+    assert "cut-off (cycles/sample)\n" in str(stride_table(model, (1, 100, 64)))
+    units = ("Hz", "cycles per mel channel")
+    in_units = stride_table(model, (1, 100, 64), sampling_rate=(100, 1), units=units)
+    assert "cut-off (Hz × cycles/mel channel)\n" in str(in_units)
+    with pytest.raises(ValueError, match="units must be one word or one for each of 2 axes"):
+        stride_table(model, (1, 100, 64), units=("Hz",))
+
+
+def test_cut_offs_never_rise_and_maps_are_larger_than_strides_say():
+    """Windows that fall behind the cut-off make maps in which a later layer could pass more."""
+    layers = [DiffStride1d(2.0, smoothness=8.0), DiffStride1d(1.2), DiffStride1d(4.0)]
+    table = stride_table(nn.Sequential(*layers), (1, 64))
+    assert [row.input_size for row in table.rows] == [(64,), (48,), (47,)]
+    assert [row.cutoff[0] for row in table.rows] == pytest.approx([0.25, 0.25, 47 / 8 / 64])
+    own = 48 / (2 * 1.2 * 64)
+    assert own > 0.25
+    assert [row.downsampling for row in table.rows] == [(64 / 48,), (64 / 47,), (64 / 19,)]
+    assert table.global_strides == pytest.approx((9.6,))
+
+
+def test_a_layer_of_other_axes_than_the_input_has_no_cut_off():
+    table = stride_table(nn.Sequential(nn.Flatten(2), DiffStride1d(2.0)), (1, 8, 8))
+    assert (table.rows[0].cutoff, table.rows[0].downsampling) == ((), ())
+    assert str(table).splitlines()[1].endswith("–       –")
+
+
+def test_the_table_as_json_is_what_it_says():
+    table = stride_table(nn.Sequential(DiffStride2d(2.5)), (3, 32, 32), units="cycles per pixel")
+    found = json.loads(json.dumps(table.as_json()))
+    (row,) = found["rows"]
+    assert (row["site"], row["cutoff"], row["downsampling"]) == ("0", [0.2, 0.2], [1.6, 1.6])
+    assert found["units"] == ["cycles per pixel"] * 2
+    assert (found["global_strides"], found["macs"]) == ([2.5, 2.5], table.cost.macs)
 
 
 def test_other_layers_have_rows_too():
@@ -71,8 +104,8 @@ def test_other_layers_have_rows_too():
 def test_it_prints_a_line_a_site():
     lines = str(stride_table(nn.Sequential(nn.Conv2d(3, 4, 1), DiffStride2d(2.5)), (3, 32, 32)))
     head, row, foot = lines.splitlines()
-    assert head == "site  stride       size               cost  +1% saves"
-    assert row == "1     2.50 × 2.50  32 × 32 → 20 × 20  92%   0.59%, 0.23%"
+    assert head.split() == "site stride size cost +1% saves maps ÷ cut-off (cycles/sample)".split()
+    assert row == "1     2.50×2.50  32×32 → 20×20  92%   0.59%, 0.23%  1.60×1.60  0.2 × 0.2"
     assert foot.startswith("global stride 2.50 × 2.50, a factor of 6.2; 145 k MACs")
 
 
@@ -162,9 +195,9 @@ def test_a_stride_that_does_not_learn_has_a_price_and_a_pooling_has_none():
     fixed, pooling = table.rows
     assert all(0.1 < saved < 1.1 for saved in fixed.saved)
     assert pooling.saved is None
-    assert str(table).splitlines()[2].endswith("–")
+    assert "  –  " in str(table).splitlines()[2]
     alone = str(stride_table(nn.Sequential(*layers[1:]), (4, 64, 64)))
-    assert alone.splitlines()[0].endswith("cost")
+    assert "saves" not in alone
 
 
 def test_prices_stay_when_nothing_becomes_smaller():

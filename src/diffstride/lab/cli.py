@@ -133,7 +133,7 @@ def strides(words: list[str]) -> None:
 
 
 def resolution(words: list[str]) -> None:
-    resize = "make maps smaller, by larger strides; unless given they keep their size"
+    resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
     arguments: Arguments = {
         "--steps": dict(type=int, default=8, metavar="N", help="cut-offs to try on each curve: 8"),
         "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
@@ -147,10 +147,9 @@ def resolution(words: list[str]) -> None:
 
     options = {name: getattr(args, name) for name in ("best", "steps", "resize", "task")}
     steps = measure(args.run, args.path, **options)
-    path = page.write([args.run])
     print(resolution.as_json(steps) if args.json else resolution.as_text(steps))
-    if not args.json:
-        print(f"report {path}")
+    if not args.resize:
+        print(f"report {page.write([args.run])}", file=sys.stderr if args.json else sys.stdout)
 
 
 def cost(words: list[str]) -> None:

@@ -12,9 +12,9 @@ from PIL import Image
 
 from diffstride import functional
 from diffstride.lab.reports import page, pictures, plots, windows
-from diffstride.lab.reports.axes import Axis, data_axes
 from diffstride.lab.reports.panel import LARGEST, for_panel
 from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.runs.axes import Axis, data_axes
 from tests.lab.reports.folders import (
     SOUND,
     example,

@@ -31,13 +31,35 @@ def test_runs_side_by_side(tmp_path):
         run(tmp_path / "three", facts=sound, tasks=("words", "birds")),
     ]
     assert compare(runs).splitlines() == [
-        "run      downsampling  accuracy  first strides  cut-off        M MACs  minutes",
-        "one      diffstride    25.0%     4.00 × 4.50    –              5.0     1.5",
-        "two      strided       25.0%     –              –              5.0     1.5",
-        "three    diffstride    25.0%     4.00 × 4.50    6.25 × 0.1111  5.0     1.5",
+        "run      downsampling  accuracy  first strides  all strides    maps ÷  "
+        "cut-off                                 M MACs  minutes",
+        "one      diffstride    25.0%     4.00 × 4.50    16.00 × 20.25  –       "
+        "–                                       5.0     1.5",
+        "two      strided       25.0%     –              –              –       "
+        "–                                       5.0     1.5",
+        "three    diffstride    25.0%     4.00 × 4.50    16.00 × 20.25  –       "
+        "6.25 Hz × 0.111 cycles per mel channel  5.0     1.5",
         "  words                20.0%",
         "  birds                20.0%",
     ]
+    (alone, _, *_) = compare(runs[2:]).splitlines()
+    assert "cut-off (Hz × cycles per mel channel)  M MACs" in alone
+
+
+def test_the_cut_off_is_the_lowest_so_far_and_as_recorded_if_it_is(tmp_path):
+    folder = run(tmp_path / "a", facts={"size": [3, 40, 42]})
+    lines = (folder / "strides.csv").read_text().splitlines()
+    lines = [f"{line},10" for line in lines]
+    lines[0] = "epoch,step,layer,axis,stride,input_size,output_size"
+    lines[-2] = "2,0,y,0,1.1,20,19"  # which alone would pass more than what comes
+    (folder / "strides.csv").write_text("\n".join(lines) + "\n")
+    head, line = compare([folder]).splitlines()
+    assert "maps ÷       cut-off (cycles per pixel)" in head
+    assert "4.40 × 20.25  2.11 × 4.20  0.0625 × 0.0556" in line
+    lines = [f"{line},0.05" for line in lines]
+    lines[0] = "epoch,step,layer,axis,stride,input_size,output_size,cutoff"
+    (folder / "strides.csv").write_text("\n".join(lines) + "\n")
+    assert "2.11 × 4.20  0.05 × 0.05" in compare([folder])
 
 
 def test_what_is_no_run_is_named_and_one_that_began_has_no_epoch_yet(tmp_path):

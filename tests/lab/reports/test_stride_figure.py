@@ -33,8 +33,8 @@ def test_every_stride_has_a_line(tmp_path, monkeypatch):
     (figure,) = drawn
     left, right = figure.axes
     lines = {line.get_label(): list(line.get_ydata()) for line in left.lines}
-    assert lines["a height: 32 → 24, up to 0.125 cycles per pixel"] == [2, 3, 4]
-    assert lines["b width: 32 → 24, up to 0.1 cycles per pixel"] == [3, 4, 5]
+    assert lines["a height: 32 → 24"] == [2, 3, 4]
+    assert lines["b width: 32 → 24"] == [3, 4, 5]
     assert len(lines) == 4
     colours = {line.get_color() for line in left.lines}
     assert len(colours) == 4

@@ -34,9 +34,13 @@ def test_one_task(tmp_path, capsys):
     run = Run.open("runs/a")
     assert run.data["size"] == [1, 100, 64]
     assert (run.data["train"], run.data["test"]) == (12, 5)
-    first = rows("runs/a/strides.csv")[-12]
-    hertz = 50 / float(first["stride"])
-    assert f"the first layer passes up to {hertz:.1f} Hz along time" in out
+    facts = [run.data[name] for name in ("axes", "sampling_rate", "units")]
+    assert facts == [["time", "frequency"], [100, 1], ["Hz", "cycles per mel channel"]]
+    *_, first, last_time, last_channel = (rows("runs/a/strides.csv")[i] for i in (-12, -2, -1))
+    assert float(first["cutoff"]) == pytest.approx(50 / float(first["stride"]))
+    assert float(last_time["cutoff"]) <= float(first["cutoff"])
+    assert f"up to {float(last_time['cutoff']):.3g} Hz along time" in out
+    assert f"{float(last_channel['cutoff']):.3g} cycles per mel channel along frequency" in out
     assert main(["evaluate", "runs/a"]) == 0
     last = float(rows("runs/a/metrics.csv")[-1]["test_accuracy"])
     assert f"test accuracy  {last:.4f}" in capsys.readouterr().out

@@ -81,8 +81,10 @@ def test_axes_of_a_layer_are_those_of_the_data(axis, capsys):
 FACTS = [
     ({"axes": 5}, "axes must be a list of words, got 5"),
     ({"axes": ["time"], "sampling_rate": [1, 1]}, r"axes must be as many as size has after"),
-    ({"axes": ["time", "frequency"]}, r"must have sampling_rate where it has axes"),
+    ({"axes": ["x", "y"], "sampling_rate": None}, r"must have sampling_rate where it has axes"),
     ({"axes": ["a", "b"], "sampling_rate": [1, 0]}, "sampling_rate must be a list of numbers abo"),
+    ({"units": ["Hz", 5]}, "units must be a list of words"),
+    ({"units": ["Hz"]}, r"units must be as many as size has after the channels"),
     ({"classes": {"a": 5}}, r"classes must be a list of names, or one for each task, got"),
     ({"classes": []}, r"classes must be a list of names"),
     ({"classes": [["x"]]}, r"classes must be a list of names"),
@@ -98,7 +100,8 @@ FACTS = [
 @pytest.mark.parametrize(("change", "message"), FACTS, ids=[message for _, message in FACTS])
 def test_facts_on_the_data_are_of_their_kind(change, message, capsys):
     path = Path("a/data.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    facts = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({k: v for k, v in facts.items() if v is not None}))
     for command in ("strides", "table", "report"):
         refused(command, rf"a/data\.json:? {message}", capsys)
 

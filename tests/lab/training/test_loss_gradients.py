@@ -6,6 +6,7 @@ import statistics
 import pytest
 import torch
 from lightning import LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.data import DataLoader
@@ -41,11 +42,10 @@ def fit(module, monitor, slopes=SLOPES, **options):
         max_epochs=1,
         accelerator="cpu",
         callbacks=[monitor],
-        logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        **options,
+        **{"logger": False} | options,
     ).fit(module, DataLoader(slopes, batch_size=1))
 
 
@@ -69,6 +69,40 @@ def test_means_and_errors_are_those_of_the_batches(tmp_path):
     assert cells(after, "loss_gradient") == pytest.approx(MEANS, abs=1e-6)
     errors = [deviation / 2 for deviation in DEVIATIONS]  # of four batches
     assert cells(after, "loss_gradient_error") == pytest.approx(errors, abs=1e-6)
+
+
+class Logged(Logger):
+    """Keeps what loggers are given."""
+
+    name = version = "logged"
+
+    def __init__(self):
+        super().__init__()
+        self.metrics = {}
+
+    def log_metrics(self, metrics, step=None):
+        self.metrics |= metrics
+
+    def log_hyperparams(self, *_, **__):
+        pass
+
+
+def test_cut_offs_beside_it_are_in_the_unit_of_the_rate(tmp_path):
+    layer, logged = DiffStride2d((2.0, 3.0)), Logged()
+    path = tmp_path / "strides.csv"
+    monitor = StrideMonitor((2, 32, 24), path, sampling_rate=(100.0, 1.0))
+    rows = trained(tmp_path, layer, monitor=monitor, logger=logged)
+    assert cells(rows[:2], "cutoff") == pytest.approx([25, 1 / 6])
+    last = [100 / (2 * layer.strides[0]), 1 / (2 * layer.strides[1])]
+    assert cells(rows[2:], "cutoff") == pytest.approx(last)
+    assert [logged.metrics[f"cutoff/0/{axis}"] for axis in (0, 1)] == pytest.approx(last)
+    assert [logged.metrics[f"strides/0/{axis}"] for axis in (0, 1)] == list(layer.strides)
+    without = StrideMonitor((2, 32, 24), path)
+    assert cells(trained(tmp_path, DiffStride2d(2.0), monitor=without), "cutoff")[0] == 0.25
+    nothing = trained(tmp_path, DiffStride2d(2.0), monitor=StrideMonitor(path=path))
+    assert {row["cutoff"] for row in nothing} == {""}
+    with pytest.raises(ValueError, match="sampling_rate must be one number or 2"):
+        StrideMonitor((2, 32, 24), sampling_rate=(1.0, 2.0, 3.0))
 
 
 def test_the_price_beside_it_is_that_of_the_table(tmp_path):

@@ -1,12 +1,13 @@
 """The sections on what was learned: strides, and what their windows let pass of real inputs."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from diffstride.lab.reports import chapters, pictures, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section, figures
-from diffstride.lab.reports.formats import mean, mean_sd
+from diffstride.lab.reports.formats import mean, mean_sd, or_dash
 from diffstride.lab.reports.run_reader import RunRecord, StrideHistory
 from diffstride.lab.reports.windows import Array, spectrum, window
 
@@ -152,18 +153,25 @@ def _traces(run: RunRecord, signal: Array) -> str:
 
 def what_layers_let_pass(chapter: Chapter) -> Section:
     """Up to which frequency everything passes each layer and all before it, in the data's units."""
-    found: dict[tuple[str, str, str, str], list[float]] = {}
-    for group in chapter.groups:
-        for run in [run for run in group.runs if run.sizes_known]:
-            for stride in run.strides:
-                name, _, unit = run.data_axes[stride.axis]
-                place = group.title, stride.layer, name, unit
-                found.setdefault(place, []).append(run.cutoff(stride))
     rows = []
-    for (title, layer, name, unit), values in found.items():
-        text = " ± ".join(map(format, mean_sd(values), (".4g", ".2g")))
-        rows.append([title, layer, name, text, unit, len(values)])
-    text = "What passes a layer and all before it whole: the lowest cut-off so far."
-    head, caption = ["runs", "layer", "axis", "cut-off", "unit", "n"], "The cut-off so far"
-    blocks = chapters.table(caption, head, rows, folded=len(rows) > MOST_ROWS)
+    for group in chapter.groups:
+        found: dict[tuple[str, int], list[tuple[RunRecord, StrideHistory]]] = {}
+        for run in group.runs:
+            for stride in run.strides:
+                if run.cutoff(stride) is not None:
+                    found.setdefault((stride.layer, stride.axis), []).append((run, stride))
+        for (layer, axis), same in found.items():
+            cutoffs = [cutoff for run, stride in same if (cutoff := run.cutoff(stride)) is not None]
+            text = " ± ".join(map(format, mean_sd(cutoffs), (".4g", ".2g")))
+            product = mean(math.prod(s.last for s in run.up_to(stride)) for run, stride in same)
+            smaller = mean(run.times_smaller(stride) for run, stride in same)
+            name, _, unit = same[0][0].data_axes[axis]
+            numbers = [or_dash(product, ".2f"), or_dash(smaller, ".2f"), text, unit, len(same)]
+            rows.append([group.title, layer, name, *numbers])
+    text = "What passes a layer and all before it whole: the lowest cut-off so far. Maps are "
+    text += "larger than the product of strides says where windows need room to fall."
+    caption = "Product of strides, how many times smaller maps are, and the cut-off so far"
+    head = ["runs", "layer", "axis", "strides", "maps ÷", "cut-off", "unit", "n"]
+    folded = len(rows) > MOST_ROWS
+    blocks = chapters.table(caption, head, rows, folded=folded)
     return Section("What the layers let pass", text, blocks)

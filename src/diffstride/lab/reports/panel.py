@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from diffstride.lab.reports.axes import Axis, data_axes
 from diffstride.lab.reports.pictures import directions, grey, scale, shape, time_first
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array, fit
+from diffstride.lab.runs.axes import Axis, data_axes
 
 LARGEST = 128  # side of a picture in the panel, which computes while one drags
 USUAL_SIZE = 32

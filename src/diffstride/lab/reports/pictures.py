@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from diffstride.lab.reports.axes import Axis
 from diffstride.lab.reports.chapters import Block
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.windows import Array, downsample, fit, part
+from diffstride.lab.runs.axes import Axis
 from diffstride.text import times
 
 SHORT = {"pixel": "px", "mel channel": "mel"}

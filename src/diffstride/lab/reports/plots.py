@@ -163,6 +163,20 @@ def passband(
 
 
 @styled
+def traces(rows: Sequence[tuple[str, int | None, Array]], length: float, *, xlabel: str) -> str:
+    """Signals below one another, over the same time: a label, a colour and samples of each."""
+    ax = _panel(56 + 44 * len(rows))
+    largest = max(float(np.abs(values).max()) for _, _, values in rows) or 1.0
+    for row, (_, index, values) in enumerate(rows):
+        place = np.arange(len(values)) * (length / len(values))
+        look = {"color": MUTED if index is None else colour(index), "lw": 1.0}
+        ax.plot(place, row - 0.45 * values / largest, **look)
+    ax.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    ax.tick_params(axis="y", length=0)
+    return _svg(ax, xlabel=xlabel, xlim=(0, length), ylim=(len(rows) - 0.4, -0.6))
+
+
+@styled
 def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
     """Accuracy over the cut-off, a line with its band for each place; below, what was learned.
 
@@ -182,20 +196,6 @@ def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
     ax.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5), numticks=9), minor_locator=NullLocator())
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     return _svg(ax, xlabel=xlabel, ylabel="accuracy")
-
-
-@styled
-def traces(rows: Sequence[tuple[str, int | None, Array]], length: float, *, xlabel: str) -> str:
-    """Signals below one another, over the same time: a label, a colour and samples of each."""
-    ax = _panel(56 + 44 * len(rows))
-    largest = max(float(np.abs(values).max()) for _, _, values in rows) or 1.0
-    for row, (_, index, values) in enumerate(rows):
-        place = np.arange(len(values)) * (length / len(values))
-        look = {"color": MUTED if index is None else colour(index), "lw": 1.0}
-        ax.plot(place, row - 0.45 * values / largest, **look)
-    ax.set_yticks(range(len(rows)), [label for label, _, _ in rows])
-    ax.tick_params(axis="y", length=0)
-    return _svg(ax, xlabel=xlabel, xlim=(0, length), ylim=(len(rows) - 0.4, -0.6))
 
 
 def _peaks(x: Array, y: Array, most: int = 250) -> tuple[Array, Array]:

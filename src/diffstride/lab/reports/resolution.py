@@ -28,10 +28,6 @@ EXPLANATION = (
     "learned up to each layer; dashed: what passes all layers. It is what this network needs: "
     "one that was trained with less may need less."
 )
-RESIZED = (
-    "After training, strides were made larger along one axis at one place at a time, and maps "
-    "smaller. What follows sees another scale than it was trained at, which costs accuracy too."
-)
 
 
 def resolution_needed(chapter: Chapter) -> Section:
@@ -41,7 +37,7 @@ def resolution_needed(chapter: Chapter) -> Section:
     for run, steps in found[:MOST_RUNS]:
         blocks += _blocks(run.name if len(found) > 1 else "", steps)
     said = [f"{sentence}." for sentence in sentences(found[0][1])] if len(found) == 1 else []
-    texts = [RESIZED if any(s.resized for _, steps in found for s in steps) else EXPLANATION]
+    texts = [EXPLANATION]
     others = dict.fromkeys(steps[0].data for _, steps in found if steps[0].data != TEST_DATA)
     texts += [f"Measured on {', '.join(others)}."] if others else []
     return Section("How much resolution the task needs", " ".join([*said, *texts]), blocks)

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from diffstride.lab.reports import chapters, pictures, plots
-from diffstride.lab.reports.axes import Axis
 from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
 from diffstride.lab.reports.formats import number, percent
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
 from diffstride.lab.reports.tables import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
+from diffstride.lab.runs.axes import Axis
 from diffstride.lab.runs.config import flat
 from diffstride.text import times
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
-from diffstride.lab.reports.axes import data_axes
 from diffstride.lab.reports.windows import Array
+from diffstride.lab.runs.axes import data_axes
 from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import (
@@ -23,8 +24,8 @@ from diffstride.lab.runs.documents import (
 from diffstride.lab.runs.run_folder import read_facts
 
 MOST_EXAMPLES = 3
-TRADE_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error")
-"""The columns of strides.csv on what a stride saves and does to the loss; older runs have none."""
+LATER_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error", "cutoff")
+"""The columns of strides.csv that older runs do not have."""
 SETTINGS: dict[str, Any] = {
     "stride_penalty": float,
     "macs_budget": float | None,
@@ -57,6 +58,8 @@ class StrideHistory(NamedTuple):
     cost_saved: float | None = None
     loss_gradient: float | None = None
     loss_gradient_error: float | None = None
+    cutoff: float | None = None
+    """Up to which frequency everything passes, in the unit of the data; older runs have none."""
 
     @property
     def last(self) -> float:
@@ -151,10 +154,29 @@ class RunRecord:
         same = [other for other in self.strides if other.axis == stride.axis]
         return same[: same.index(stride) + 1]
 
-    def cutoff(self, stride: StrideHistory) -> float:
-        """Up to which frequency everything passes a layer and all before it, in its axis' unit."""
-        lowest = min(other.sizes[0] / (2 * other.last) for other in self.up_to(stride))
-        return lowest * self.period(stride.axis)
+    def cutoff(self, stride: StrideHistory) -> float | None:
+        """Up to which frequency everything passes a layer and all before it, in its axis' unit.
+
+        None if sizes are not known.
+        """
+        if stride.cutoff is not None:
+            return stride.cutoff
+        before, size = self.up_to(stride), self.data_facts.get("size")
+        if size is None or any(not other.sizes[0] for other in before):
+            return None
+        whole, rate = size[1 + stride.axis], self.data_axes[stride.axis].rate
+        own = [(cutoff(other.sizes[0], other.last, whole, rate),) for other in before]
+        return lowest_so_far(own)[-1][0]
+
+    def times_smaller(self, stride: StrideHistory) -> float | None:
+        """How many times smaller than the input maps are behind a layer, if sizes are known."""
+        size, kept = self.data_facts.get("size"), stride.sizes[1]
+        return size[1 + stride.axis] / kept if size and kept else None
+
+    @property
+    def last_layer(self) -> list[StrideHistory]:
+        """The strides of the last layer that learns some."""
+        return next(reversed(self.layers.values()), [])
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:
@@ -241,7 +263,7 @@ def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
             axis,
             [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
-            *(_finite(rows[-1].get(name)) for name in TRADE_COLUMNS),
+            *(_finite(rows[-1].get(name)) for name in LATER_COLUMNS),
         )
         for (layer, axis), rows in histories.items()
     ]

@@ -1,6 +1,7 @@
 """Text tables: runs with a line each, and a sweep in the paper's layout with notes below it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +10,11 @@ from diffstride.lab.reports import formats
 from diffstride.lab.reports.formats import UNKNOWN, Lines, mean, mean_sd, or_dash, plus_minus
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
-from diffstride.lab.runs.documents import write_rows
-from diffstride.text import aligned, times
+from diffstride.lab.runs.axes import in_units
+from diffstride.lab.runs.documents import DamagedFile, write_rows
+from diffstride.text import aligned, short, times
 
-RUNS_HEAD = ("run", "downsampling", "accuracy", "first strides", "cut-off", "M MACs", "minutes")
+RUNS_HEAD = ("run", "downsampling", "accuracy", "first strides", "all strides", "maps ÷")
 CSV_COLUMNS = "row column metric n mean sd paper_mean paper_sd mmacs seconds_per_step penalty"
 FIRST_STRIDES = "Strides of the first layer, and up to which frequency they let pass"
 FIRST_STRIDES_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]
@@ -31,29 +33,54 @@ SHARED_SETTINGS = {
 def compare(folders: Sequence[str | Path]) -> str:
     """A table of runs: accuracy after the last epoch, strides of the first layer, cost, time.
 
-    A network for several tasks has its mean accuracy, and a line below for each task. The cut-offs
-    are the highest frequencies that the first layer lets pass undamped: of spectrograms in Hz along
-    time, and in cycles per channel along frequency. A folder that is no run is a ValueError.
+    Then the strides of the first layer, the product of all, how many times smaller the last maps
+    are than the input, and up to which frequency everything passes all layers, along each axis; the
+    units are in the head if all runs have the same. A network for several tasks has its mean
+    accuracy, and a line below for each task. A folder that is no run is a ValueError.
     """
-    lines: list[tuple[str, ...]] = [RUNS_HEAD]
+    runs = []
     for folder in folders:
-        run = open_run(folder)
+        runs.append(open_run(folder))
+    units = {tuple(axis.unit for axis in run.data_axes) for run in runs if run.strides}
+    same = units.pop() if len(units) == 1 else None
+    unit = f" ({' × '.join(dict.fromkeys(same))})" if same else ""
+    lines: list[tuple[str, ...]] = [(*RUNS_HEAD, f"cut-off{unit}", "M MACs", "minutes")]
+    for run in runs:
         if not (run.metrics and run.times):
-            lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 4))
+            lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 6))
             continue
-        with_units = run.first_layer if "axes" in run.data_facts else ()
+        ends = run.last_layer
+        products = [math.prod(stride.last for stride in run.up_to(end)) for end in ends]
         line = (
             run.name,
             run.downsampling,
             or_dash(run.last("test_accuracy"), ".1%"),
             times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
-            times(map(run.cutoff, with_units), "{:.4g}") or UNKNOWN,
+            times(products, "{:.2f}") or UNKNOWN,
+            _known(map(run.times_smaller, ends), "{:.2f}"),
+            _cutoffs(run, with_units=same is None),
             or_dash(run.last("mmacs"), ".1f"),
             f"{run.minutes:.1f}",
         )
         tasks = run.task_accuracies.items()
-        lines += [line, *((f"  {name}", "", f"{value:.1%}", *[""] * 4) for name, value in tasks)]
+        lines += [line, *((f"  {name}", "", f"{value:.1%}", *[""] * 6) for name, value in tasks)]
     return "\n".join(aligned(lines))
+
+
+def _known(values: Iterable[float | None], form: str) -> str:
+    """The numbers of all axes, or a dash if one is not known."""
+    numbers = list(values)
+    known = [value for value in numbers if value is not None]
+    return (times(known, form) if len(known) == len(numbers) else "") or UNKNOWN
+
+
+def _cutoffs(run: RunRecord, with_units: bool) -> str:
+    cutoffs = [run.cutoff(stride) for stride in run.last_layer]
+    known = [cutoff for cutoff in cutoffs if cutoff is not None]
+    if not known or len(known) < len(cutoffs):
+        return UNKNOWN
+    units = [axis.unit for axis in run.data_axes]
+    return in_units(known, units) if with_units else " × ".join(map(short, known))
 
 
 def open_run(folder: str | Path) -> RunRecord:
@@ -99,7 +126,7 @@ def first_stride_lines(sweep: Sweep) -> Lines:
     for row in sweep.plan["rows"] if "paper_first_strides" in sweep.plan else ():
         column = "multi_diffstride" if row == MEAN else "diffstride"
         runs = [
-            [*(stride.last for stride in run.first_layer), *map(run.cutoff, run.first_layer)]
+            [*(stride.last for stride in run.first_layer), *_first_cutoffs(run)]
             for entry, run in sweep.begun()
             if (entry["row"], entry["column"]) == (row, column) and run.finished
         ]
@@ -110,6 +137,14 @@ def first_stride_lines(sweep: Sweep) -> Lines:
             figures = [*paper["strides"], *paper["cutoffs"]]
             lines.append(["  paper", *map(plus_minus, figures, FIRST_STRIDES_DIGITS)])
     return lines
+
+
+def _first_cutoffs(run: RunRecord) -> Iterator[float]:
+    for stride in run.first_layer:
+        cutoff = run.cutoff(stride)
+        if cutoff is None:
+            raise DamagedFile(f"{run.folder / 'data.json'} must have the size of the data")
+        yield cutoff
 
 
 def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:

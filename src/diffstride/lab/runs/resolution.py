@@ -38,7 +38,6 @@ COLUMNS: dict[str, Column] = {
     "kept_low": _AT_LEAST_0,
     "kept_high": _AT_LEAST_0,
     "examples": whole_numbers(1, 10**12),
-    "resized": whole_numbers(0, 1),
     "data": _WORD,
     "weights": (str, "last or best", lambda word: word in ("last", "best")),
     "learned": _AT_LEAST_0,
@@ -70,8 +69,6 @@ class Step(NamedTuple):
     kept_low: float
     kept_high: float
     examples: int
-    resized: int
-    """Whether maps became smaller, and did not only lose detail."""
     data: str
     weights: str
     learned: float | None = None

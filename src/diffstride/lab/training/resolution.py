@@ -6,7 +6,7 @@ that follows sees the scale that it was trained at, and nothing but information 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +20,6 @@ from tqdm import tqdm
 from diffstride.analysis.stride_table import stride_table
 from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
-from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.resolution import INPUT, TEST_DATA, Step, write_resolution
 from diffstride.lab.training.classifier import Classifier
@@ -67,14 +66,15 @@ def measure(
     resize: bool = False,
     task: str | None = None,
 ) -> list[Step]:
-    """Measure how accurate the network of a run is with less resolution; write resolution.csv.
+    """Measure how accurate the network of a run is with less resolution, and write resolution.csv.
 
     Args:
         folder: of the run.
         data_path: other data of the same classes, instead of the run's test data.
         best: the epoch that was best on the test data, instead of the last.
         steps: how many cut-offs to try at each place along each axis.
-        resize: make maps smaller, by larger strides, instead of keeping their size.
+        resize: make maps smaller, by larger strides, instead of keeping their size: what follows
+            then sees another scale than it was trained at. For comparison; nothing is written.
         task: one of several; the mean over all unless given.
     """
     if steps < 1:
@@ -84,48 +84,73 @@ def measure(
         wanted = f"{prepared.facts['rate']:g} samples a second, as the data that it was trained on"
         given = f"{data_path} with {prepared.ratio:g} times as many"
         raise RunError(f"resolution of {folder} is measured on signals of {wanted}, got {given}")
-    module, size = prepared.module, tuple(prepared.facts["size"])
-    axes = data_axes(run.data, run.config.data.kind)
-    every = places(module.model, size, axes)
-    settings = [
-        Setting(place, axis, bins, is_full)
-        for axis in range(len(axes))
-        for place in every
-        for bins, is_full in _bins(place, axis, size, axes, steps)
-    ]
+    size, axes = tuple(prepared.facts["size"]), data_axes(run.data, run.config.data.kind)
+    facts = {"data": data_path or TEST_DATA, "weights": "best" if best else "last"}
     with locked(run.folder):
-        right: list[Right] = []
-        full = _answers(module, prepared.test, task, folder)
+        taken = Reduction(size, axes, steps, resize, task)
+        found = taken.curves(prepared.module, prepared.test, facts)
+        if not resize:
+            write_resolution(run.resolution_file, found)
+    return found
+
+
+class Reduction(NamedTuple):
+    """Which resolution is taken away from a network, and how."""
+
+    size: tuple[int, ...]
+    """Of an example, (channels, *spatial)."""
+    axes: Sequence[Axis]
+    steps: int = STEPS
+    resize: bool = False
+    task: str | None = None
+
+    def curves(
+        self, module: Classifier, batches: Iterable[Any], facts: dict[str, str]
+    ) -> list[Step]:
+        """Return the accuracy of a classifier on batches that it tests, at each cut-off."""
+        every = places(module.model, self.size, self.axes)
+        settings = [
+            Setting(place, axis, bins, is_full)
+            for axis in range(len(self.axes))
+            for place in every
+            for bins, is_full in self._bins(place, axis)
+        ]
+        full, right = self._answers(module, batches), []
         with tqdm(settings, "resolution", leave=False, delay=2, disable=None) as bar:
             for setting in bar:
                 if setting.is_full:
                     right.append(full)
                     continue
-                with reduced(module.model, setting, resize):
-                    right.append(_answers(module, prepared.test, task, folder))
-        facts: dict[str, Any] = {
-            "examples": sum(map(len, full.values())),
-            "resized": int(resize),
-            "data": data_path or TEST_DATA,
-            "weights": "best" if best else "last",
-            "task": task or "",
-        }
-        found = [
-            Step(
-                setting.place.name,
-                setting.axis,
-                axes[setting.axis].name,
-                axes[setting.axis].unit,
-                setting.bins * axes[setting.axis].rate / size[1 + setting.axis],
-                setting.bins,
-                **shares,
-                **facts,
-                learned=_learned(setting, every),
-            )
-            for setting, shares in zip(settings, bands(full, right), strict=True)
-        ]
-        write_resolution(run.resolution_file, found)
-    return found
+                with reduced(module.model, setting, self.resize):
+                    right.append(self._answers(module, batches))
+        counted = {"examples": sum(map(len, full.values())), "task": self.task or ""}
+        found = []
+        for setting, shares in zip(settings, bands(full, right), strict=True):
+            name, rate, unit = self.axes[setting.axis]
+            cutoff = setting.bins * rate / self.size[1 + setting.axis]
+            values = shares | counted | facts | {"learned": _learned(setting, every)}
+            where = (setting.place.name, setting.axis, name, unit, cutoff, setting.bins)
+            found.append(Step(*where, **values))
+        return found
+
+    def _bins(self, place: Place, axis: int) -> Iterator[tuple[int, bool]]:
+        full = place.output_size[axis] // 2
+        top = place.cutoffs[axis] * self.size[1 + axis] / self.axes[axis].rate
+        if full:
+            yield full, True
+            for bins in bins_down(top, full, self.steps):
+                yield bins, False
+
+    def _answers(self, module: Classifier, batches: Iterable[Any]) -> Right:
+        """Return which test examples a network gets right."""
+        count_answers(module, batches)
+        right = {name: torch.cat(parts).cpu().numpy() for name, parts in module.right.items()}
+        if self.task is None:
+            return right
+        if self.task not in right:
+            tasks = ", ".join(filter(None, right)) or "it has one without a name"
+            raise ValueError(f"--task must be a task of the run ({tasks}), got {self.task!r}")
+        return {self.task: right[self.task]}
 
 
 def places(model: nn.Module, size: Sequence[int], axes: Sequence[Axis]) -> list[Place]:
@@ -148,18 +173,6 @@ def _learned(setting: Setting, every: Sequence[Place]) -> float | None:
     if setting.place.layer is not None:
         return setting.place.cutoffs[setting.axis]
     return every[-1].cutoffs[setting.axis] if len(every) > 1 else None
-
-
-def _bins(
-    place: Place, axis: int, size: Sequence[int], axes: Sequence[Axis], steps: int
-) -> Iterator[tuple[int, bool]]:
-    full = place.output_size[axis] // 2
-    top = place.cutoffs[axis] * size[1 + axis] / axes[axis].rate
-    if full < 1:
-        return
-    yield full, True
-    for bins in bins_down(top, full, steps):
-        yield bins, False
 
 
 def bins_down(top: float, full: int, steps: int) -> list[int]:
@@ -243,18 +256,6 @@ def _larger_stride(layer: Resizer, axis: int, stride: float, name: str) -> Itera
     finally:
         with torch.no_grad():
             owner.stride.copy_(before)
-
-
-def _answers(module: Classifier, batches: Any, task: str | None, folder: str | Path) -> Right:
-    """Return which test examples a network gets right."""
-    count_answers(module, batches)
-    right = {name: torch.cat(parts).cpu().numpy() for name, parts in module.right.items()}
-    if task is None:
-        return right
-    if task not in right:
-        tasks = ", ".join(filter(None, right)) or "of one task only"
-        raise RunError(f"--task must be one of those of {folder} ({tasks}), got {task!r}")
-    return {task: right[task]}
 
 
 def bands(full: Right, right: Sequence[Right]) -> list[dict[str, Any]]:
