@@ -148,8 +148,9 @@ def resolution(words: list[str]) -> None:
     options = {name: getattr(args, name) for name in ("best", "steps", "resize", "task")}
     steps = measure(args.run, args.path, **options)
     print(resolution.as_json(steps) if args.json else resolution.as_text(steps))
-    if not args.resize:
-        print(f"report {page.write([args.run])}", file=sys.stderr if args.json else sys.stdout)
+    note = "--resize: maps had another scale than in training, which costs accuracy too; not kept"
+    note = note if args.resize else f"report {page.write([args.run])}"
+    print(note, file=sys.stderr if args.json else sys.stdout)
 
 
 def cost(words: list[str]) -> None:

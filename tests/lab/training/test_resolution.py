@@ -220,9 +220,10 @@ def _there(tmp_path, monkeypatch):
 def test_a_run_from_training_to_its_report(tmp_path, capsys):
     assert main(["train", "digits", *TINY, "--name", "a"]) == 0
     out = capsys.readouterr().out
-    assert "what passes whole through all layers: up to 0.0" in out
-    assert "cycles per pixel along height (as of stages.3.0.downsample) and up to" in out
-    recorded = rows("runs/a/strides.csv")[-2]
+    recorded, across = rows("runs/a/strides.csv")[-2:]
+    height, width = (f"{float(row['cutoff']):.3g} cycles per pixel" for row in (recorded, across))
+    left = f"stages.3.0.downsample: up to {height} along height, up to {width} along width"
+    assert f"left behind {left}" in out
     assert main(["strides", "runs/a", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     assert table["units"] == ["cycles per pixel"] * 2

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from diffstride.analysis.stride_table import stride_table
 from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
+from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.resolution import INPUT, TEST_DATA, Step, write_resolution
 from diffstride.lab.training.classifier import Classifier

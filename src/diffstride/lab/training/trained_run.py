@@ -174,10 +174,14 @@ def summary(folder: str | Path) -> list[str]:
 
 
 def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
-    """Return in words up to which frequency everything passes all layers, and where it is lost."""
-    parts = []
+    """Return in words up to which frequency everything passes, behind the last layer that matters.
+
+    That is the last behind which less is left than before; axes may differ in it.
+    """
+    parts: dict[str, list[str]] = {}
     for i, axis in enumerate(axes):
-        lowest = table.rows[-1].cutoff[i]
-        last = next(row.site for row in table.rows if row.cutoff[i] == lowest)
-        parts.append(f"up to {short(lowest)} {axis.unit} along {axis.name} (as of {last})")
-    return f"what passes whole through all layers: {' and '.join(parts)}"
+        cutoffs = [row.cutoff[i] for row in table.rows]
+        lowest = cutoffs[-1]
+        site = table.rows[cutoffs.index(lowest)].site
+        parts.setdefault(site, []).append(f"up to {short(lowest)} {axis.unit} along {axis.name}")
+    return "; ".join(f"left behind {site}: {', '.join(words)}" for site, words in parts.items())
