@@ -1,37 +1,28 @@
 """What a run keeps of its test data for its report."""
 
-from types import SimpleNamespace
-
+import numpy as np
 import pytest
 import torch
 
-from diffstride.lab.training.preparation import Prepared, choose_examples
+from diffstride.lab.data.signal_batches import SignalEvaluation
+from diffstride.lab.data.signals import Signals
+from diffstride.lab.training.examples import choose_examples
+from diffstride.lab.training.preparation import Prepared
 
 
-class Signals:
+def prepared(lengths, labels, length):
     """Test signals of two channels, each of a length of its own."""
-
-    def __init__(self, lengths, labels):
-        self.lengths, self.labels = lengths, torch.tensor(labels)
-
-    def length(self, index):
-        return self.lengths[index]
-
-    def windows(self, places, length):
-        ((index, start),) = places
-        assert start == 0 and length <= self.lengths[index]
-        time = torch.arange(length, dtype=torch.float32)
-        x = torch.stack([100 * index + torch.sin(0.1 * time), torch.full_like(time, 9e9)])
-        return x[None], torch.ones(1, length, dtype=torch.bool)
-
-
-def prepared(signals, length):
+    times = [np.arange(n) for n in lengths]
+    arrays = [
+        np.stack([100 * i + np.sin(0.1 * t), np.full(len(t), 9e9)]) for i, t in enumerate(times)
+    ]
+    test = SignalEvaluation(Signals.of(arrays, torch.tensor(labels)), 4, length)
     facts = {"classes": ["ant", "bee", "cat", "dog"], "size": (2, length)}
-    return Prepared(facts, None, None, SimpleNamespace(signals=signals))
+    return Prepared(facts, None, None, test)
 
 
 def test_signals_are_kept_as_scaled_samples():
-    found = choose_examples(prepared(Signals([50, 5000, 300, 40, 60], [3, 1, 1, 0, 2]), 10_000))
+    found = choose_examples(prepared([50, 5000, 300, 40, 60], [3, 1, 1, 0, 2], 10_000))
     assert [example["label"] for example in found] == ["bee", "ant", "cat"]
     assert [len(example["samples"]) for example in found] == [2000, 40, 60]  # what is filled up is
     for example in found:  # no signal
@@ -43,10 +34,10 @@ def test_signals_are_kept_as_scaled_samples():
 
 
 def test_no_more_than_the_network_sees_is_kept():
-    (found,) = choose_examples(prepared(Signals([500], [0]), 120))
+    (found,) = choose_examples(prepared([500], [0], 120))
     assert len(found["samples"]) == 120
 
 
 def test_a_signal_that_is_constant_is_kept_too():
-    (found,) = choose_examples(prepared(Signals([1], [0]), 120))
+    (found,) = choose_examples(prepared([1], [0], 120))
     assert found["samples"] == [0.0]

@@ -21,7 +21,7 @@ def draw_run(folder: Path) -> Path | None:
         return None
     content, path = io.BytesIO(), folder / "strides.png"
     with style.context(["default", PNG_STYLE]):
-        figure = Figure(figsize=(12, 4.5), layout="constrained")
+        figure = Figure(figsize=(14, 4.5), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
         for i, strides in enumerate(run.layers.values()):
             for stride in strides:

@@ -25,7 +25,8 @@ from diffstride.lab.runs.documents import RunError, read_json, write_json
 from diffstride.lab.sweeps.plan import SweepPlan, with_model
 from diffstride.lab.sweeps.tables import COST_ROWS, PAPER, TABLES
 from diffstride.lab.training.classifier import OPTIMISERS, Classifier
-from diffstride.lab.training.preparation import Facts, build_model, describe_environment
+from diffstride.lab.training.environment import describe_environment
+from diffstride.lab.training.preparation import Facts, build_model
 
 ROUNDS = 7
 STEPS, ENOUGH = 3, 0.5  # that are timed for a forecast, or fewer if they take so many seconds

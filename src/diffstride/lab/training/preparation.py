@@ -1,9 +1,5 @@
 """From a config to what is trained: data, network, loaders, and what is written down before."""
 
-import os
-import platform
-import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-import diffstride
 from diffstride import models
 from diffstride.lab.data import batches, images, recordings, signal_batches, signals
 from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatches
@@ -25,7 +20,6 @@ from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
 from diffstride.lab.training.signal_classifier import SignalClassifier
 
-MOST_SAMPLES = 2000  # of an example that a report draws
 Facts = Mapping[str, Any]  # what a run keeps of its data, so that a network works without them
 
 
@@ -254,65 +248,3 @@ def _check_classes(classes: Any, known: Facts, path: str | None = None) -> None:
     if classes != known["classes"]:
         wanted = f"the classes {known['classes']} that the run was trained on"
         raise DataError(f"{path or 'these data'} must have {wanted}, got {classes}")
-
-
-def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
-    """Return test examples of three classes, each with its class, for a look without the data.
-
-    Images are rows of grey values up to 255, recordings the spectrogram of a second as such an
-    image, and signals their first samples, scaled to −1 … 1.
-    """
-    classes, test = prepared.facts["classes"], prepared.test
-    if isinstance(test, SignalEvaluation):
-        labels = test.signals.labels
-    elif isinstance(test, ImageBatches):
-        labels = test.split.labels
-    else:
-        task, sounds = next(iter(test.tasks.items()))
-        labels, classes = sounds.labels, classes[task] if task else classes
-    first = {label: i for i, label in reversed(list(enumerate(labels.tolist())))}
-    chosen = sorted(first[label] for label in sorted(first)[:3])
-    names = [classes[label] for label in labels[chosen].tolist()]
-    if isinstance(test, SignalEvaluation):
-        whole = prepared.facts["size"][1]
-        values = [_first_samples(test.signals, i, whole) for i in chosen]
-        return [{"label": n, "samples": v} for n, v in zip(names, values, strict=True)]
-    if isinstance(test, ImageBatches):
-        maps = test.split.take(torch.tensor(chosen)).float().mean(1)
-    else:
-        maps = log_mel(sounds.windows([(i, 0) for i in chosen]))
-        low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
-        maps = 255 * (maps - low) / (high - low).clamp(min=1e-6)
-    pixels = maps.round().int().tolist()
-    return [{"label": n, "pixels": p} for n, p in zip(names, pixels, strict=True)]
-
-
-def _first_samples(signals: Any, index: int, most: int) -> list[float]:
-    """Return the beginning of the first channel of a signal, as far as there is signal."""
-    length = min(MOST_SAMPLES, most, signals.length(index))
-    (samples,), _ = signals.windows([(index, 0)], length)
-    low, high = samples[0].double().aminmax()
-    scaled = (2 * samples[0].double() - low - high) / (high - low).clamp(min=1e-12)
-    return [round(value, 4) for value in scaled.tolist()]
-
-
-def describe_environment(config: Config) -> dict[str, Any]:
-    """Return the versions, machine, seed, commit and time of a run that begins now."""
-    try:
-        command = ["git", "rev-parse", "HEAD"]
-        git = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-        commit = git.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        commit = None
-    return {
-        "diffstride": diffstride.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "seed": config.seed,
-        "commit": commit,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }

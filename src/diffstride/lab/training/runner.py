@@ -18,7 +18,9 @@ from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import callbacks, preparation
+from diffstride.lab.training import callbacks
+from diffstride.lab.training.environment import describe_environment
+from diffstride.lab.training.examples import choose_examples
 from diffstride.lab.training.preparation import Prepared, prepare
 from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.run_timings import timings_of
@@ -44,8 +46,8 @@ def train(config: Config, recipe: str, conclude: Conclude | None = None) -> Run:
         prepared.module.keep_budget()
         trainer = _trainer(run, config, prepared)
         if is_first:
-            environment = preparation.describe_environment(config)
-            examples = preparation.choose_examples(prepared)
+            environment = describe_environment(config)
+            examples = choose_examples(prepared)
             if timings is not None:
                 timings.save(run.timings_file)
             run.create(config, environment, prepared.facts, examples)
