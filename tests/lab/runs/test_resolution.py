@@ -33,6 +33,16 @@ def test_the_lowest_cut_off_counts_of_which_all_higher_ones_are_enough():
     assert told.endswith(f"{end}89.6 to 90.4)")
 
 
+def test_what_the_first_layer_takes_away_anyhow_is_no_news():
+    steps = curve("input", 0, [1.0, 1.0, 0.9])
+    layer = curve("behind a", 0, [1.0, 0.9], bins=[20, 12], learned=20.0)
+    told = sentences([*steps, *layer])[0]
+    below = "Time is not to be reduced below the 20 Hz that the first layer lets pass (up to 12 Hz"
+    assert told.startswith(f"{below} keeps 90.0 %")
+    layer = curve("behind a", 0, [1.0, 0.9], bins=[30, 12], learned=30.0)
+    assert sentences([*steps, *layer])[0].startswith("Time up to 25 Hz is enough for 99 %")
+
+
 def test_what_may_be_chance_is_said_to_be():
     (told,) = sentences(curve("input", 0, [1.0, 0.987]))
     assert told.startswith("Time is not to be reduced (up to 25 Hz keeps 98.7 %, 98.3 to 99.1, wh")

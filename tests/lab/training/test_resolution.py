@@ -240,7 +240,7 @@ def test_a_run_from_training_to_its_report(tmp_path, capsys):
     }
     accuracy = float(rows("runs/a/metrics.csv")[-1]["test_accuracy"])
     assert steps[0].accuracy == pytest.approx(accuracy)
-    assert {step.examples for step in steps} == {450}
+    assert {step.examples for step in steps} == {128}
     html = (tmp_path / "runs/a/report.html").read_text()
     assert "How much resolution the task needs" in html
     assert "height: cut-off (cycles per pixel)" in html

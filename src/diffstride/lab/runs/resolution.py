@@ -121,7 +121,13 @@ def sentences(steps: Sequence[Step]) -> list[str]:
     """
     found = curves(steps)
     at_input = {axis: curve for (place, axis), curve in found.items() if place == INPUT}
-    parts = [_verdict(curve) for curve in at_input.values() if len(curve) > 1]
+    first_layer: dict[int, float] = {}
+    for (place, axis), curve in found.items():
+        if place != INPUT and curve[0].learned is not None:
+            first_layer.setdefault(axis, curve[0].learned)
+    parts = [
+        _verdict(curve, first_layer.get(axis)) for axis, curve in at_input.items() if len(curve) > 1
+    ]
     if not parts:
         return ["There is no resolution to take away: the axes of the input are too short"]
     text = "; ".join(parts)
@@ -130,12 +136,21 @@ def sentences(steps: Sequence[Step]) -> list[str]:
     return [*said, f"Deeper in the network less is enough: {'; '.join(deeper)}"] if deeper else said
 
 
-def _verdict(curve: Sequence[Step]) -> str:
-    first, last = curve[1], enough(curve)
-    if last is curve[0]:
-        chance = ", which may be chance" if first.kept_high >= ENOUGH else ""
-        loss = f"up to {short(first.cutoff)} {first.unit} keeps {_kept(first)}{chance}"
-        return f"{first.name} is not to be reduced ({loss})"
+def _verdict(curve: Sequence[Step], passes: float | None) -> str:
+    """Return what the curve of the input says of its axis, in words.
+
+    ``passes`` is up to which frequency the first layer lets everything pass, if there is one: that
+    the input need not have more is no news.
+    """
+    last = enough(curve)
+    after = curve[curve.index(last) + 1 :]
+    if last is curve[0] or (after and passes is not None and last.cutoff >= passes):
+        below = ""
+        if passes is not None and last is not curve[0]:
+            below = f" below the {short(passes)} {last.unit} that the first layer lets pass"
+        chance = ", which may be chance" if after[0].kept_high >= ENOUGH else ""
+        loss = f"up to {short(after[0].cutoff)} {last.unit} keeps {_kept(after[0])}{chance}"
+        return f"{last.name} is not to be reduced{below} ({loss})"
     share = f"{ENOUGH:.0%}".replace("%", " %")
     return f"{_up_to(last)} is enough for {share} of the accuracy (keeps {_kept(last)})"
 
