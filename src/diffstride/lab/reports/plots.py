@@ -193,7 +193,8 @@ def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
             ax.axvline(learned, color=MUTED, lw=1.2, linestyle=DASHES[1])
     cutoffs = [x for _, points, _ in lines for x, *_ in points]
     ax.set(xscale="log", xlim=(min(cutoffs) / 1.15, max(cutoffs) * 1.15))
-    ax.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5), numticks=9), minor_locator=NullLocator())
+    steps = (1, 2, 5) if max(cutoffs) < 300 * min(cutoffs) else (1, 3)  # room for all labels
+    ax.xaxis.set(major_locator=LogLocator(subs=steps, numticks=9), minor_locator=NullLocator())
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     return _svg(ax, xlabel=xlabel, ylabel="accuracy")
 
