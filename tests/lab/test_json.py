@@ -85,8 +85,10 @@ def test_a_table_of_runs(tmp_path, capsys):
     assert (one["run"], one["downsampling"], f"{one['accuracy']:.1%}") == tuple(first[:3])
     assert " × ".join(f"{s:.2f}" for s in one["first_strides"]) in lines[1]
     assert first[-2:] == [f"{one['mmacs']:.1f}", f"{one['minutes']:.1f}"]
-    assert one["cutoffs"] == []
-    assert " × ".join(f"{cutoff:.4g}" for cutoff in two["cutoffs"]) in lines[2]
+    cutoffs = zip(two["cutoffs"], two["units"], strict=True)
+    assert " × ".join(f"{cutoff:.3g} {unit}" for cutoff, unit in cutoffs) in lines[2]
+    for name in ("products", "maps_smaller"):
+        assert " × ".join(f"{number:.2f}" for number in two[name]) in lines[2]
     tasks = [f"{name} {value:.1%}" for name, value in two["task_accuracies"].items()]
     assert tasks == [" ".join(line.split()) for line in lines[3:5]]
     assert (new["accuracy"], new["mmacs"], new["epochs"]) == (None, None, 0)

@@ -1,5 +1,6 @@
 """The tables of runs and sweeps as plain numbers and words, for other programs."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ def run_document(folder: str | Path) -> dict[str, Any]:
     Accuracies are parts of 1. A folder that is no run is a ValueError.
     """
     run = open_run(folder)
-    with_units = run.first_layer if "axes" in run.data_facts else ()
     return {
         "run": run.name,
         "folder": str(folder),
@@ -32,7 +32,10 @@ def run_document(folder: str | Path) -> dict[str, Any]:
         "accuracy": run.last("test_accuracy"),
         "task_accuracies": run.task_accuracies,
         "first_strides": [stride.last for stride in run.first_layer],
-        "cutoffs": list(map(run.cutoff, with_units)),
+        "products": [math.prod(s.last for s in run.up_to(end)) for end in run.last_layer],
+        "maps_smaller": list(map(run.times_smaller, run.last_layer)),
+        "cutoffs": list(map(run.cutoff, run.last_layer)),
+        "units": [axis.unit for axis in run.data_axes],
         "mmacs": run.last("mmacs"),
         "seconds_per_step": run.seconds_per_step,
         "minutes": run.minutes,
