@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.lab.reports.sweep_reader import Sweep
-from diffstride.lab.reports.tables import open_run, sweep_tables
+from diffstride.lab.reports.tables import open_run, products, sweep_tables
 
 
 def document(runs: Sequence[str | Path], sweeps: Sequence[str | Path]) -> dict[str, Any]:
@@ -22,7 +22,6 @@ def run_document(folder: str | Path) -> dict[str, Any]:
     Accuracies are parts of 1. A folder that is no run is a ValueError.
     """
     run = open_run(folder)
-    with_units = run.first_layer if "axes" in run.data_facts else ()
     return {
         "run": run.name,
         "folder": str(folder),
@@ -32,7 +31,10 @@ def run_document(folder: str | Path) -> dict[str, Any]:
         "accuracy": run.last("test_accuracy"),
         "task_accuracies": run.task_accuracies,
         "first_strides": [stride.last for stride in run.first_layer],
-        "cutoffs": list(map(run.cutoff, with_units)),
+        "all_strides": products(run),
+        "maps_smaller": list(map(run.times_smaller, run.last_layer)),
+        "cutoffs": list(map(run.cutoff, run.last_layer)),
+        "units": [axis.unit for axis in run.data_axes] if run.strides else [],
         "mmacs": run.last("mmacs"),
         "seconds_per_step": run.seconds_per_step,
         "minutes": run.minutes,
