@@ -113,6 +113,16 @@ def test_runs_on_different_data_name_the_axes_of_all(tmp_path):
     assert "cycles per pixel" in told["What the layers let pass"]
 
 
+def test_no_mean_is_taken_of_cut_offs_in_different_units(tmp_path):
+    for i in range(13):  # more than are drawn one by one
+        name, rate, unit = ("time", 50, "Hz") if i < 6 else ("depth", 1, "cycles per mm")
+        facts = {"axes": [name], "sampling_rate": [rate], "units": [unit]}
+        write_run(tmp_path / f"{i}", size=(100,), strides=(2,), ends=(5,), epochs=1, facts=facts)
+    told = report(tmp_path).text["What the layers let pass"]
+    assert "time 5.00 4.17 5 ± 0 Hz 6" in told
+    assert "depth 5.00 4.17 0.1 ± 0 cycles per mm 7" in told
+
+
 def test_cut_offs_of_all_layers_are_told_with_the_lowest_so_far(tmp_path):
     folder = write_run(tmp_path / "run", size=(100,), strides=(2, 1), ends=(5, 1), epochs=1)
     facts = {"axes": ["time"], "sampling_rate": [50], "units": ["Hz"], "size": [1, 100]}
