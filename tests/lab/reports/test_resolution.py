@@ -62,6 +62,14 @@ def test_signals_and_other_data_and_several_runs(tmp_path):
     assert f"b: {sentences(STEPS)[0]}" in both
 
 
+def test_a_task_and_the_best_epoch_are_told(tmp_path):
+    run = write_run(tmp_path / "a")
+    steps = [step._replace(task="birds", weights="best") for step in STEPS]
+    write_resolution(run / "resolution.csv", steps)
+    expected = "Measured by the task birds, with the epoch that was best on the test data."
+    assert expected in page.render([run])
+
+
 def test_a_damaged_file_is_named(tmp_path):
     run = write_run(tmp_path / "a")
     write_resolution(run / "resolution.csv", STEPS)

@@ -144,7 +144,8 @@ def _verdict(curve: Sequence[Step], passes: float | None) -> str:
     """
     last = enough(curve)
     after = curve[curve.index(last) + 1 :]
-    if last is curve[0] or (after and passes is not None and last.cutoff >= passes):
+    is_no_news = passes is not None and bool(after) and after[0].cutoff < passes <= last.cutoff
+    if last is curve[0] or is_no_news:
         below = ""
         if passes is not None and last is not curve[0]:
             below = f" below the {short(passes)} {last.unit} that the first layer lets pass"

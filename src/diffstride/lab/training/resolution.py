@@ -207,8 +207,10 @@ def reduced(model: nn.Module, setting: Setting, resize: bool) -> Iterator[None]:
             dim = axis - len(input_size)
 
             def before(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-                x, *others = inputs
-                return (low_pass(x, dim, bins, resize), *others)
+                x, *lengths = inputs
+                y = low_pass(x, dim, bins, resize)
+                # How many samples of a signal are real: of fewer, fewer.
+                return (y, *(real * (y.shape[dim] / x.shape[dim]) for real in lengths))
 
             hooks.enter_context(model.register_forward_pre_hook(before))
         else:
@@ -287,10 +289,11 @@ def _accuracies(right: Sequence[Right]) -> tuple[NDArray[np.float64], NDArray[np
     for task in tasks:
         table = np.stack([answers[task] for answers in right], 1).astype(np.float64)
         count = len(table)
-        accuracy += table.mean(0) / len(tasks)
+        accuracy += table.mean(0)
         at_once = max(1, AT_ONCE // count)
         for start in range(0, RESAMPLES, at_once):
             part = drawn[start : start + at_once]
             times = generator.multinomial(count, np.full(count, 1 / count), len(part))
-            part += times @ table / count / len(tasks)
-    return accuracy, drawn
+            part += times @ table / count
+    # Divided at last: of many tasks without a mistake, the mean is 1 and not a digit more.
+    return accuracy / len(tasks), drawn / len(tasks)
