@@ -25,7 +25,7 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride table SWEEP              that table, beside the paper's figures
   diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
   diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
-  diffstride predict MODEL FILES...   classify images or recordings, also whole folders of them;
+  diffstride predict MODEL FILES...   classify images, recordings or signals, also whole folders;
                                       MODEL is a run or what `export` wrote
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run. `diffstride COMMAND
@@ -232,8 +232,8 @@ def export(words: list[str]) -> None:
 
 
 def predict(words: list[str]) -> int:
-    files = "images or audio files, whichever the network is for, and folders: all such files in "
-    files += "a folder and below it are taken, hidden ones apart"
+    files = "images, audio files or signals, whichever the network is for, and folders: all such "
+    files += "files in a folder and below it are taken, hidden ones apart"
     top = "tell the K most probable classes; one unless given"
     resize = "scale images of another size than the network's, and take their middle"
     as_csv = "print CSV: file, task (empty if there is one), class, probability, class_2, ..."
@@ -246,8 +246,8 @@ def predict(words: list[str]) -> int:
         **JSON,
         "--csv": dict(action="store_true", help=as_csv),
     }
-    description = "Classify images or recordings. Files that can't be read are named on stderr in "
-    description += "the end, and the others are classified; the exit code is 1 then."
+    description = "Classify images, recordings or signals. Files that can't be read are named on "
+    description += "stderr in the end, and the others are classified; the exit code is 1 then."
     args = parse("predict", description, words, arguments, one_of=("--json", "--csv"))
     from diffstride.lab.inference import predict as commands
 
