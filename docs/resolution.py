@@ -12,7 +12,7 @@ from pathlib import Path
 
 from diffstride.lab.runs.resolution import INPUT, curves, read_resolution, write_resolution
 from docs.figures import BLUE, GREEN, ORANGE, plt, save
-from docs.results import DATA, put
+from docs.results import DATA, cell, put, rows
 
 TASKS = {
     "pitch": ("pitch of notes", BLUE),
@@ -65,6 +65,18 @@ def table():
     return "\n".join(text)
 
 
+def early():
+    """Networks with fixed strides, by where the early ones are: accuracy and cost."""
+    found = {name: rows(DATA / f"early-{name}.csv") for name in TASKS}
+    settings = list(dict.fromkeys(line["row"] for line in found["pitch"]))
+    text = [f"| early strides | {' | '.join(title for title, _ in TASKS.values())} |"]
+    text.append(f"|---|{'---:|' * len(TASKS)}")
+    for setting in settings:
+        own = [[x for x in lines if x["row"] == setting] for lines in found.values()]
+        text.append(f"| {setting} | {' | '.join(map(cell, own))} |")
+    return "\n".join(text)
+
+
 def main(words):
     for word in words:
         name, _, folder = word.partition("=")
@@ -73,6 +85,7 @@ def main(words):
         write_resolution(DATA / f"resolution-{name}.csv", steps)
     save(draw(), DATA / "resolution.svg")
     put("resolution", table())
+    put("early", early())
     print(DATA / "resolution.svg")
 
 

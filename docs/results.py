@@ -62,7 +62,8 @@ def cutoffs(run):
     """What passes whole behind each layer and axis in the end, as strides.csv has it."""
     path = run.folder / "strides.csv"
     lines = rows(path) if path.exists() else []
-    return [f"{float(x['cutoff']):.4g}" for x in lines if x["epoch"] == lines[-1]["epoch"]]
+    last = [x for x in lines if x["epoch"] == lines[-1]["epoch"]]
+    return [f"{float(x['cutoff']):.4g}" for x in last if x.get("cutoff")]  # older ones have none
 
 
 def rows(path):
@@ -308,6 +309,22 @@ def on_signals():
     )
 
 
+def held_out():
+    """Accuracies with which learning rates were chosen, the chosen one in bold."""
+    text = [f"| | {' | '.join(NAMES[kind] for kind in ('strided', 'spectral', 'diffstride'))} |"]
+    text.append("|---|---:|---:|---:|")
+    lines = rows(DATA / "held_out-signals.csv")
+    for name, (title, _) in SIGNALS.items():
+        cells = []
+        for kind in ("strided", "spectral", "diffstride"):
+            own = [x for x in lines if (x["task"], x["method"]) == (name, kind)]
+            best = max(own, key=lambda x: float(x["accuracy"]))  # of equal ones the first
+            shown = [f"**{x['accuracy']}**" if x is best else x["accuracy"] for x in own]
+            cells.append(" / ".join(shown))
+        text.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(text)
+
+
 def draw_anneal():
     """Accuracy and cost over the epochs, with R that stays and R that changes."""
     lines = by_dataset("anneal")
@@ -334,8 +351,10 @@ def draw_anneal():
 
 TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
-COMPARISONS = ("smoothness", "placement", "anneal", "signals", "resolution")
+COMPARISONS = ("smoothness", "placement", "anneal")
 """Sweeps of several datasets, whose tables have a column for each."""
+OTHERS = ("signals", "held_out", "resolution", "early")
+"""How the names of files begin that are for other tables."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
     "regularisation-small": {"regularisation-small": draw_penalty},
@@ -360,7 +379,7 @@ def main(sweeps):
     for folder in map(Path, sweeps):
         write_rows(DATA / f"{folder.name.removesuffix('-own')}.csv", collect(folder))
     for path in sorted(DATA.glob("*.csv")):
-        if path.stem.startswith(COMPARISONS):
+        if path.stem.startswith((*COMPARISONS, *OTHERS)):
             continue
         lines = rows(path)
         put(path.stem, TABLES.get(path.stem, table)(lines))
@@ -371,6 +390,7 @@ def main(sweeps):
             put(name, compared(name))
     if any(found(f"signals-{name}") for name in SIGNALS):
         put("signals", on_signals())
+        put("held_out-signals", held_out())
     if by_dataset("anneal"):
         save(draw_anneal(), DATA / "anneal.svg")
     print(*PAGES)

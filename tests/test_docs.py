@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import cost, differences, figures, results
+from docs import cost, differences, figures, resolution, results
 
 ROOT = Path(__file__).parents[1]
 MATHS = (ROOT / "docs/maths.md").read_text()
@@ -73,7 +73,37 @@ def test_the_table_of_prices_has_every_window_once():
     ]
 
 
-@pytest.mark.parametrize("path", sorted(results.DATA.glob("*.csv")), ids=lambda path: path.stem)
+MEASURED = sorted(results.DATA.glob("*.csv"))
+OTHERS = {  # by how the names of their files begin: the place of a table, and what makes it
+    "signals": ("signals", results.on_signals),
+    "held_out": ("held_out-signals", results.held_out),
+    "resolution": ("resolution", resolution.table),
+    "early": ("early", resolution.early),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_tables_of_their_own_kind_say_what_was_measured(kind):
+    assert set(OTHERS) == set(results.OTHERS)
+    files = [path for path in MEASURED if path.stem.startswith(kind)]
+    assert files
+    if kind in ("signals", "early"):
+        assert all(path.with_suffix(".toml").exists() for path in files)
+    name, make = OTHERS[kind]
+    pages = "\n".join(page.read_text() for page in results.PAGES)
+    assert pages.count(f"<!-- {name} -->\n{make()}\n<!-- /{name} -->") == 1
+
+
+def test_the_figure_of_resolution_has_a_line_for_each_task():
+    assert all(len(ax.lines) == 4 for ax in resolution.draw().axes)  # and one at 99 %
+    assert "(results/resolution.svg)" in (results.ROOT / "docs/audio.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in MEASURED if not path.stem.startswith(results.OTHERS)],
+    ids=lambda path: path.stem,
+)
 def test_the_pages_say_what_was_measured(path):
     """Tables and figures are made of the runs beside them, which name a setting each."""
     pages, lines = "\n".join(page.read_text() for page in results.PAGES), results.rows(path)

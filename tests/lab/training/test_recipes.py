@@ -63,6 +63,8 @@ AUDIO = {
 }
 # Of our own recipes: windows that keep sizes, before the first convolution of a block.
 TIGHT = {"model.convention": "tight", "model.smoothness": 1.0, "model.placement": "before"}
+SIGNALS = TIGHT | {"model.name": "signal_cnn", "data.kind": "signals", "data.normalise": "each"}
+WAVEFORM = SIGNALS | {"data.length": 16_000, "model.strides": (4.0, 4.0, 4.0, 4.0, 2.0)}
 EXPECTED = {
     "audio": AUDIO | TIGHT,
     "digits": TIGHT | {"model.strides": (2.0, 2.0, 2.0)},
@@ -72,6 +74,10 @@ EXPECTED = {
     "audio_pitch": AUDIO | {"data.layout": "nsynth", "data.label": "pitch"},
     "audio_commands": AUDIO | {"data.layout": "speech_commands"},
     "audio_multitask": AUDIO,
+    "signals": SIGNALS | {"model.width": 1.0, "trainer.epochs": 100},
+    "signals_small": SIGNALS | {"model.width": 0.25, "trainer.epochs": 40},
+    "waveform": WAVEFORM | {"model.width": 1.0, "trainer.epochs": 100},
+    "waveform_small": WAVEFORM | {"model.width": 0.25, "trainer.epochs": 40},
     "cifar10": CIFAR,
     "cifar100": CIFAR,
     "fashion_mnist": CIFAR,
