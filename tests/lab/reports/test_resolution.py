@@ -1,6 +1,7 @@
 """The section on how much resolution a task needs shows what resolution.csv says."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -47,6 +48,9 @@ def test_a_run_has_a_figure_for_each_axis_and_the_sentence(tmp_path):
         assert f"{name}: cut-off (cycles per pixel)" in html
     assert "Measured on" not in html
     assert "learned: passes all layers" in html
+    # Its layer has the colour of the first layer everywhere, and the input none.
+    assert re.search(r'y2="4" class="series-1"[^<]*</svg>behind_x<', html)
+    assert re.search(r'y2="4" stroke-dasharray="none"/></svg>input<', html)
 
 
 def test_signals_and_other_data_and_several_runs(tmp_path):

@@ -9,6 +9,7 @@ from diffstride.lab.reports.formats import percent
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.documents import json_text
 from diffstride.lab.runs.resolution import (
+    INPUT,
     TEST_DATA,
     Step,
     curves,
@@ -57,13 +58,14 @@ def _how(step: Step) -> str:
 
 def _blocks(title: str, steps: Sequence[Step]) -> list[Block]:
     """A figure for each axis with a line for each place, and all numbers in a table."""
-    places = list(dict.fromkeys(step.place for step in steps))
+    # Layers have the colours that they have in other figures.
+    layers = list(dict.fromkeys(step.place for step in steps if step.place != INPUT))
     names = {step.axis: (step.name, step.unit) for step in steps}
     items = []
     for axis, (name, unit) in names.items():
         lines = [
             (
-                places.index(place),
+                None if place == INPUT else layers.index(place),
                 [(step.cutoff, step.accuracy, step.low, step.high) for step in curve],
                 curve[0].learned,
             )
@@ -74,7 +76,7 @@ def _blocks(title: str, steps: Sequence[Step]) -> list[Block]:
         items.append(
             (svg, ": ".join(filter(None, (title, f"accuracy without detail along {name}"))))
         )
-    legend: Legend = chapters.colour_legend(places)
+    legend: Legend = [(None, 0, INPUT), *chapters.colour_legend(layers)]
     if steps[0].learned is not None:
         legend.append((None, 1, "learned: passes all layers"))
     said = "; ".join(sentences(steps)) if title else ""
