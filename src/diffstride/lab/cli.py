@@ -133,9 +133,12 @@ def strides(words: list[str]) -> None:
 
 
 def resolution(words: list[str]) -> None:
+    from diffstride.lab.runs.resolution import STEPS
+
     resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
+    tried = f"cut-offs to try on each curve; {STEPS} unless given"
     arguments: Arguments = {
-        "--steps": dict(type=int, default=8, metavar="N", help="cut-offs to try on each curve: 8"),
+        "--steps": dict(type=int, default=STEPS, metavar="N", help=tried),
         "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
         "--resize": dict(action="store_true", help=resize),
     }

@@ -18,6 +18,8 @@ from diffstride.text import short
 INPUT = "input"
 """The place of what goes into the network; others are "behind" a layer."""
 TEST_DATA = "the test data of the run"
+STEPS = 8
+"""How many cut-offs are tried at each place along each axis."""
 ENOUGH = 0.99
 """The share of the full accuracy that is enough."""
 

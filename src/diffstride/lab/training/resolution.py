@@ -22,13 +22,12 @@ from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
-from diffstride.lab.runs.resolution import INPUT, TEST_DATA, Step, write_resolution
+from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.trained_run import count_answers, load_prepared
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, resizers
 
-STEPS = 8
 RESAMPLES = 1000
 SEED = 0
 AT_ONCE = 2**22  # numbers of a part of the resamples, which are drawn a few at a time
