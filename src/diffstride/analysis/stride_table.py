@@ -34,11 +34,12 @@ class StrideRow:
     earlier row has already, and for layers whose stride is no parameter, as in spectral pooling.
     """
     cutoff: tuple[float, ...]
-    """The highest frequency that this layer and all rows before it let pass undamped.
+    """The highest frequency that this layer and all rows before it let pass.
 
-    For each axis, in cycles per sample or the unit of the sampling rate. It never rises from row to
-    row: what was taken away does not come back, however large maps are. Empty, as downsampling is,
-    for a layer that has another number of axes than the input.
+    For each axis, in cycles per sample or the unit of the sampling rate. Windows fall behind it; of
+    the convention "tight", before it. It never rises from row to row: what was taken away does not
+    come back, however large maps are. Empty, as downsampling is, for a layer that has another
+    number of axes than the input.
     """
     downsampling: tuple[float, ...]
     """How many times smaller maps are here than the input; less than the product of strides where

@@ -25,7 +25,7 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride table SWEEP              that table, beside the paper's figures
   diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
   diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
-  diffstride predict MODEL FILES...   classify images or recordings, also whole folders of them;
+  diffstride predict MODEL FILES...   classify images, recordings or signals, also whole folders;
                                       MODEL is a run or what `export` wrote
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run. `diffstride COMMAND
@@ -133,9 +133,12 @@ def strides(words: list[str]) -> None:
 
 
 def resolution(words: list[str]) -> None:
+    from diffstride.lab.runs.resolution import STEPS
+
     resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
+    tried = f"cut-offs to try on each curve; {STEPS} unless given"
     arguments: Arguments = {
-        "--steps": dict(type=int, default=8, metavar="N", help="cut-offs to try on each curve: 8"),
+        "--steps": dict(type=int, default=STEPS, metavar="N", help=tried),
         "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
         "--resize": dict(action="store_true", help=resize),
     }
@@ -232,8 +235,8 @@ def export(words: list[str]) -> None:
 
 
 def predict(words: list[str]) -> int:
-    files = "images or audio files, whichever the network is for, and folders: all such files in "
-    files += "a folder and below it are taken, hidden ones apart"
+    files = "images, audio files or signals, whichever the network is for, and folders: all such "
+    files += "files in a folder and below it are taken, hidden ones apart"
     top = "tell the K most probable classes; one unless given"
     resize = "scale images of another size than the network's, and take their middle"
     as_csv = "print CSV: file, task (empty if there is one), class, probability, class_2, ..."
@@ -246,8 +249,8 @@ def predict(words: list[str]) -> int:
         **JSON,
         "--csv": dict(action="store_true", help=as_csv),
     }
-    description = "Classify images or recordings. Files that can't be read are named on stderr in "
-    description += "the end, and the others are classified; the exit code is 1 then."
+    description = "Classify images, recordings or signals. Files that can't be read are named on "
+    description += "stderr in the end, and the others are classified; the exit code is 1 then."
     args = parse("predict", description, words, arguments, one_of=("--json", "--csv"))
     from diffstride.lab.inference import predict as commands
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 import re
 
 import numpy as np
@@ -113,6 +114,16 @@ def test_runs_on_different_data_name_the_axes_of_all(tmp_path):
     assert "cycles per pixel" in told["What the layers let pass"]
 
 
+def test_no_mean_is_taken_of_cut_offs_in_different_units(tmp_path):
+    for i in range(13):  # more than are drawn one by one
+        name, rate, unit = ("time", 50, "Hz") if i < 6 else ("depth", 1, "cycles per mm")
+        facts = {"axes": [name], "sampling_rate": [rate], "units": [unit]}
+        write_run(tmp_path / f"{i}", size=(100,), strides=(2,), ends=(5,), epochs=1, facts=facts)
+    told = report(tmp_path).text["What the layers let pass"]
+    assert "time 5.00 4.17 5 ± 0 Hz 6" in told
+    assert "depth 5.00 4.17 0.1 ± 0 cycles per mm 7" in told
+
+
 def test_cut_offs_of_all_layers_are_told_with_the_lowest_so_far(tmp_path):
     folder = write_run(tmp_path / "run", size=(100,), strides=(2, 1), ends=(5, 1), epochs=1)
     facts = {"axes": ["time"], "sampling_rate": [50], "units": ["Hz"], "size": [1, 100]}
@@ -213,3 +224,19 @@ def test_windows_far_apart_are_drawn_over_octaves():
     assert {2.0, 4.0, 8.0, 16.0, 32.0, 64.0} < set(ticks(2.0, far))
     alone = [(np.zeros(1), np.ones(1))]  # of a layer that leaves one sample
     assert plots.passband(None, [*near, *alone], 0.5, 100.0, xlabel="x")
+
+
+@pytest.mark.parametrize("lowest", [0.015, 0.004, 5e-4, 5e-5])
+def test_ticks_of_low_frequencies_do_not_touch(lowest):
+    """At 440 units across, less the labels at the left, with 6.5 units a digit."""
+    whole = np.linspace(0, 0.5, 1000)
+    of_windows = plots.passband(None, [(whole, np.ones(1000))], lowest, 0.5, xlabel="")
+    steps = [(cutoff, 0.5, 0.4, 0.6) for cutoff in (0.5, lowest / 4)]
+    of_cutoffs = plots.cutoff_curves([(0, steps, None)], xlabel="")
+    for svg in (of_windows, of_cutoffs):
+        ticks = re.findall(r">([\d.]+(?:e[-−]\d+)?)</text>", svg.split('id="matplotlib.axis_2"')[0])
+        assert len(ticks) > 2
+        room = 400 / math.log(0.5 / (lowest / 4))
+        places = [room * math.log(float(tick.replace("−", "-"))) for tick in ticks]
+        for left, right, one, other in zip(places, places[1:], ticks, ticks[1:], strict=False):
+            assert right - left > 6.5 * (len(one) + len(other)) / 2

@@ -1,6 +1,7 @@
 """The section on how much resolution a task needs shows what resolution.csv says."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -47,6 +48,9 @@ def test_a_run_has_a_figure_for_each_axis_and_the_sentence(tmp_path):
         assert f"{name}: cut-off (cycles per pixel)" in html
     assert "Measured on" not in html
     assert "learned: passes all layers" in html
+    # Its layer has the colour of the first layer everywhere, and the input none.
+    assert re.search(r'y2="4" class="series-1"[^<]*</svg>behind_x<', html)
+    assert re.search(r'y2="4" stroke-dasharray="none"/></svg>input<', html)
 
 
 def test_signals_and_other_data_and_several_runs(tmp_path):
@@ -60,6 +64,14 @@ def test_signals_and_other_data_and_several_runs(tmp_path):
     both = page.render(runs)
     assert "a: accuracy without detail along time" in both
     assert f"b: {sentences(STEPS)[0]}" in both
+
+
+def test_a_task_and_the_best_epoch_are_told(tmp_path):
+    run = write_run(tmp_path / "a")
+    steps = [step._replace(task="birds", weights="best") for step in STEPS]
+    write_resolution(run / "resolution.csv", steps)
+    expected = "Measured by the task birds, with the epoch that was best on the test data."
+    assert expected in page.render([run])
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -43,6 +43,12 @@ def test_what_the_first_layer_takes_away_anyhow_is_no_news():
     assert sentences([*steps, *layer])[0].startswith("Time up to 25 Hz is enough for 99 %")
 
 
+def test_what_is_lost_above_what_the_first_layer_lets_pass_is_news():
+    steps = curve("input", 0, [1.0, 1.0, 0.9], bins=[50, 40, 30])
+    layer = curve("behind a", 0, [1.0, 0.9], bins=[20, 12], learned=20.0)
+    assert sentences([*steps, *layer])[0].startswith("Time up to 40 Hz is enough for 99 %")
+
+
 def test_what_may_be_chance_is_said_to_be():
     (told,) = sentences(curve("input", 0, [1.0, 0.987]))
     assert told.startswith("Time is not to be reduced (up to 25 Hz keeps 98.7 %, 98.3 to 99.1, wh")

@@ -176,6 +176,7 @@ def test_every_recipe_runs_at_toy_size(recipe, tmp_path, capsys):
         (["--data.task", "a=b", "--data.task", "b=c", "--data.batch_size", "1"], "at least 2, one"),
         (["--data.path", "./nowhere"], "./nowhere does not exist"),
         (["--data.path", "pack", "--data.flip"], "--data.flip is for images, and"),
+        (["--data.path", "pack", "--data.normalise", "each"], "--data.normalise is for signals"),
         (["--data.path", "pack", "--data.label", "color"], "and color, got audio, label"),
         (["--data.path", "pack", "--trainer.steps", "0"], "--trainer.steps must be at least 1"),
     ],

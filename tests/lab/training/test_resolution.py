@@ -17,7 +17,15 @@ from diffstride.lab.runs.resolution import COLUMNS, curves, enough, read_resolut
 from diffstride.lab.training import resolution
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.preparation import prepare
-from diffstride.lab.training.resolution import Reduction, bands, bins_down, low_pass, places
+from diffstride.lab.training.resolution import (
+    Reduction,
+    Setting,
+    bands,
+    bins_down,
+    low_pass,
+    places,
+    reduced,
+)
 from diffstride.layers.joined import JoiningSequential
 from tests.lab.training.generated_data import TINY_AUDIO, audio_pack, rows
 
@@ -110,6 +118,21 @@ def test_signals_are_measured_alike():
     assert sentences(steps)[0].startswith("Time up to 39.1 Hz is enough for 99 % of the accuracy")
 
 
+def test_of_signals_made_smaller_the_real_part_stays_the_same():
+    seen = []
+
+    class Masked(nn.Module):
+        def forward(self, x, lengths):
+            seen.append((lengths / x.shape[-1]).tolist())
+
+    setting = Setting(places(Masked(), (1, SIZE), data_axes({"size": [1, SIZE]}))[0], 0, 5, False)
+    for resize in (False, True):
+        model = Masked()
+        with reduced(model, setting, resize):
+            model(torch.ones(2, 1, SIZE), torch.tensor([SIZE // 4, SIZE]))
+    assert seen == [pytest.approx([0.25, 1.0])] * 2
+
+
 def test_the_cut_off_that_was_learned_is_told():
     module = Classifier(NETWORKS["alone"](), Config(), (1, SIZE, SIZE))
     steps = Reduction((1, SIZE, SIZE), image_axes((0.5, 0.25))).curves(module, waves(), FACTS)
@@ -182,6 +205,13 @@ def test_bands_of_several_tasks_are_of_their_mean():
     assert found["kept"] == pytest.approx(0.75 / 0.5)
     with pytest.raises(ValueError, match="none of these data right"):
         bands({"": np.zeros(5, bool)}, [])
+
+
+@pytest.mark.parametrize("tasks", [9, 11, 49])
+def test_no_mean_of_tasks_is_above_one(tasks):
+    full = {str(task): np.ones(7, dtype=bool) for task in range(tasks)}
+    (found,) = bands(full, [full])
+    assert set(found.values()) == {1.0}  # or the file is taken for a damaged one
 
 
 def test_parts_of_resamples_make_the_same_bands(monkeypatch):

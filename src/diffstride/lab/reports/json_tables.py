@@ -1,12 +1,11 @@
 """The tables of runs and sweeps as plain numbers and words, for other programs."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from diffstride.lab.reports.sweep_reader import Sweep
-from diffstride.lab.reports.tables import open_run, sweep_tables
+from diffstride.lab.reports.tables import open_run, products, sweep_tables
 
 
 def document(runs: Sequence[str | Path], sweeps: Sequence[str | Path]) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def run_document(folder: str | Path) -> dict[str, Any]:
         "accuracy": run.last("test_accuracy"),
         "task_accuracies": run.task_accuracies,
         "first_strides": [stride.last for stride in run.first_layer],
-        "products": [math.prod(s.last for s in run.up_to(end)) for end in run.last_layer],
+        "products": products(run),
         "maps_smaller": list(map(run.times_smaller, run.last_layer)),
         "cutoffs": list(map(run.cutoff, run.last_layer)),
         "units": [axis.unit for axis in run.data_axes],

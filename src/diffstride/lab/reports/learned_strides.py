@@ -155,21 +155,23 @@ def what_layers_let_pass(chapter: Chapter) -> Section:
     """Up to which frequency everything passes each layer and all before it, in the data's units."""
     rows = []
     for group in chapter.groups:
-        found: dict[tuple[str, int], list[tuple[RunRecord, StrideHistory]]] = {}
+        # Runs on other data may have other units: no mean is taken of these.
+        found: dict[tuple[str, str, str], list[tuple[RunRecord, StrideHistory]]] = {}
         for run in group.runs:
             for stride in run.strides:
                 if run.cutoff(stride) is not None:
-                    found.setdefault((stride.layer, stride.axis), []).append((run, stride))
-        for (layer, axis), same in found.items():
+                    name, _, unit = run.data_axes[stride.axis]
+                    found.setdefault((stride.layer, name, unit), []).append((run, stride))
+        for (layer, name, unit), same in found.items():
             cutoffs = [cutoff for run, stride in same if (cutoff := run.cutoff(stride)) is not None]
             text = " ± ".join(map(format, mean_sd(cutoffs), (".4g", ".2g")))
             product = mean(math.prod(s.last for s in run.up_to(stride)) for run, stride in same)
             smaller = mean(run.times_smaller(stride) for run, stride in same)
-            name, _, unit = same[0][0].data_axes[axis]
             numbers = [or_dash(product, ".2f"), or_dash(smaller, ".2f"), text, unit, len(same)]
             rows.append([group.title, layer, name, *numbers])
-    text = "What passes a layer and all before it whole: the lowest cut-off so far. Maps are "
-    text += "larger than the product of strides says where windows need room to fall."
+    text = "What passes a layer and all before it: the lowest cut-off so far. Windows fall behind "
+    text += "their cut-offs, and with the convention “tight” before them. Maps are larger than the "
+    text += "product of strides says where windows need room to fall."
     caption = "Product of strides, how many times smaller maps are, and the cut-off so far"
     head = ["runs", "layer", "axis", "strides", "maps ÷", "cut-off", "unit", "n"]
     folded = len(rows) > MOST_ROWS

@@ -39,8 +39,10 @@ styled = style.context(["default", TEMPLATES / "figures.mplstyle", COLOUR_STYLE]
 Points: TypeAlias = Sequence[tuple[float, float]]
 Curve: TypeAlias = tuple[int, int, Sequence[Points]]
 """A colour, a kind of dash, and the points of every run."""
-CutoffCurve: TypeAlias = tuple[int, Sequence[tuple[float, float, float, float]], float | None]
-"""A colour, points of cut-off, accuracy and its band, and the cut-off that was learned."""
+CutoffCurve: TypeAlias = tuple[
+    int | None, Sequence[tuple[float, float, float, float]], float | None
+]
+"""A colour, or None for the input; points of cut-off, accuracy and its band; what was learned."""
 Values: TypeAlias = Sequence[Sequence[float]]
 Marks: TypeAlias = Sequence[Sequence[float | None]]
 T = TypeVar("T")
@@ -157,7 +159,7 @@ def passband(
         if len(weights) <= MOST_MARKED:
             ax.plot(frequency[is_wide:], weights[is_wide:], ".", ms=5, color=colour(i))
     if is_wide:
-        _in_powers_of_two(ax, "x")
+        _in_powers_of_two(ax, "x", 9 if highest > 1 else 6)  # parts of 1 need more room
     settings = {"xlim": (low, highest), "ylim": (0, 1.06)}
     return _svg(ax, xlabel=xlabel, ylabel="weight m(f)", **settings)
 
@@ -185,15 +187,17 @@ def cutoff_curves(lines: Sequence[CutoffCurve], *, xlabel: str) -> str:
     ax = _panel(260)
     for i, (index, points, learned) in enumerate(lines):
         x, y, low, high = zip(*points, strict=True)
-        ax.plot(x, y, marker=".", ms=5, color=colour(index))
-        ax.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
+        look = {"color": MUTED if index is None else colour(index)}
+        ax.plot(x, y, marker=".", ms=5, **look)
+        ax.fill_between(x, low, high, **look, alpha=0.15, linewidth=0)
         if learned and i:
-            ax.axvline(learned, ymax=0.07, color=colour(index), lw=2.5)
+            ax.axvline(learned, ymax=0.07, **look, lw=2.5)
         elif learned:
             ax.axvline(learned, color=MUTED, lw=1.2, linestyle=DASHES[1])
     cutoffs = [x for _, points, _ in lines for x, *_ in points]
     ax.set(xscale="log", xlim=(min(cutoffs) / 1.15, max(cutoffs) * 1.15))
-    steps = (1, 2, 5) if max(cutoffs) < 300 * min(cutoffs) else (1, 3)  # room for all labels
+    ratio = max(cutoffs) / min(cutoffs)
+    steps = (1, 2, 5) if ratio < 300 else (1, 3) if ratio < 5000 else (1,)  # room for all labels
     ax.xaxis.set(major_locator=LogLocator(subs=steps, numticks=9), minor_locator=NullLocator())
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     return _svg(ax, xlabel=xlabel, ylabel="accuracy")
@@ -241,9 +245,9 @@ def _shortened(value: float, _: int) -> str:
     return f"{value:.3g}" if value < 1 else f"{value:g}"
 
 
-def _in_powers_of_two(ax: Any, axis: str) -> None:
+def _in_powers_of_two(ax: Any, axis: str, most: int = 9) -> None:
     ax.set(**{f"{axis}scale": "log"})
-    ticks = {"major_locator": LogLocator(base=2, numticks=9), "minor_locator": NullLocator()}
+    ticks = {"major_locator": LogLocator(base=2, numticks=most), "minor_locator": NullLocator()}
     getattr(ax, f"{axis}axis").set(**ticks, major_formatter=_shortened)
 
 

@@ -1,6 +1,5 @@
 """The section on how much resolution a task needs, and the same as text and as JSON."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,9 @@ from diffstride.lab.reports import chapters, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section
 from diffstride.lab.reports.formats import percent
 from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.runs.documents import json_text
 from diffstride.lab.runs.resolution import (
+    INPUT,
     TEST_DATA,
     Step,
     curves,
@@ -38,8 +39,8 @@ def resolution_needed(chapter: Chapter) -> Section:
         blocks += _blocks(run.name if len(found) > 1 else "", steps)
     said = [f"{sentence}." for sentence in sentences(found[0][1])] if len(found) == 1 else []
     texts = [EXPLANATION]
-    others = dict.fromkeys(steps[0].data for _, steps in found if steps[0].data != TEST_DATA)
-    texts += [f"Measured on {', '.join(others)}."] if others else []
+    how = dict.fromkeys(filter(None, (_how(steps[0]) for _, steps in found)))
+    texts += [f"Measured {'; '.join(how)}."] if how else []
     return Section("How much resolution the task needs", " ".join([*said, *texts]), blocks)
 
 
@@ -47,15 +48,24 @@ def _file(run: RunRecord) -> Path:
     return Run(run.folder).resolution_file
 
 
+def _how(step: Step) -> str:
+    """What of a measurement is not as usual, in words."""
+    on = f"on {step.data}" if step.data != TEST_DATA else ""
+    of = f"by the task {step.task}" if step.task else ""
+    best = "with the epoch that was best on the test data" if step.weights == "best" else ""
+    return ", ".join(filter(None, (on, of, best)))
+
+
 def _blocks(title: str, steps: Sequence[Step]) -> list[Block]:
     """A figure for each axis with a line for each place, and all numbers in a table."""
-    places = list(dict.fromkeys(step.place for step in steps))
+    # Layers have the colours that they have in other figures.
+    layers = list(dict.fromkeys(step.place for step in steps if step.place != INPUT))
     names = {step.axis: (step.name, step.unit) for step in steps}
     items = []
     for axis, (name, unit) in names.items():
         lines = [
             (
-                places.index(place),
+                None if place == INPUT else layers.index(place),
                 [(step.cutoff, step.accuracy, step.low, step.high) for step in curve],
                 curve[0].learned,
             )
@@ -66,7 +76,7 @@ def _blocks(title: str, steps: Sequence[Step]) -> list[Block]:
         items.append(
             (svg, ": ".join(filter(None, (title, f"accuracy without detail along {name}"))))
         )
-    legend: Legend = chapters.colour_legend(places)
+    legend: Legend = [(None, 0, INPUT), *chapters.colour_legend(layers)]
     if steps[0].learned is not None:
         legend.append((None, 1, "learned: passes all layers"))
     said = "; ".join(sentences(steps)) if title else ""
@@ -107,4 +117,4 @@ def as_json(steps: Sequence[Step]) -> str:
         for (place, axis), curve in curves(steps).items()
     ]
     content = {"sentences": sentences(steps), "enough": least}
-    return json.dumps(content | {"steps": [step._asdict() for step in steps]}, indent=1)
+    return json_text(content | {"steps": [step._asdict() for step in steps]}, indent=1)

@@ -49,15 +49,13 @@ def compare(folders: Sequence[str | Path]) -> str:
         if not (run.metrics and run.times):
             lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 6))
             continue
-        ends = run.last_layer
-        products = [math.prod(stride.last for stride in run.up_to(end)) for end in ends]
         line = (
             run.name,
             run.downsampling,
             or_dash(run.last("test_accuracy"), ".1%"),
             times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
-            times(products, "{:.2f}") or UNKNOWN,
-            _known(map(run.times_smaller, ends), "{:.2f}"),
+            times(products(run), "{:.2f}") or UNKNOWN,
+            _known(map(run.times_smaller, run.last_layer), "{:.2f}"),
             _cutoffs(run, with_units=same is None),
             or_dash(run.last("mmacs"), ".1f"),
             f"{run.minutes:.1f}",
@@ -65,6 +63,11 @@ def compare(folders: Sequence[str | Path]) -> str:
         tasks = run.task_accuracies.items()
         lines += [line, *((f"  {name}", "", f"{value:.1%}", *[""] * 6) for name, value in tasks)]
     return "\n".join(aligned(lines))
+
+
+def products(run: RunRecord) -> list[float]:
+    """The product of the strides of all layers, along each axis."""
+    return [math.prod(stride.last for stride in run.up_to(end)) for end in run.last_layer]
 
 
 def _known(values: Iterable[float | None], form: str) -> str:

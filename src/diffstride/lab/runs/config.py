@@ -74,7 +74,7 @@ class ModelConfig:
 OF_KIND = {  # settings that only data of some kinds have
     "images": ("image_size", "crop_padding", "flip", "inception_crop", "mixup", "spacing"),
     "audio": ("task",),
-    "signals": ("rate", "length"),
+    "signals": ("rate", "length", "normalise"),
 }
 
 
@@ -107,7 +107,8 @@ class DataConfig:
     """For signals: whether mean and spread are taken out as those of all of the training set, or
     as those of each signal, so that how large it is tells nothing."""
     spacing: tuple[float, ...] | None = limited(None, least=0)
-    """For images: millimetres from pixel to pixel, one number or one each for height and width."""
+    """For images: millimetres from pixel to pixel, one number or one each for height and width; as
+    the network sees them, that is after images were scaled to image_size."""
     layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
     """For audio: the dataset whose official folders are in path; recognised unless given."""
     task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -137,8 +138,9 @@ class DataConfig:
 
     def check_kind(self) -> None:
         """Raise a ValueError if there are settings that data of this kind do not have."""
+        usual = DataConfig()
         for kind, names in OF_KIND.items():
-            given = [f"--data.{name}" for name in names if getattr(self, name)]
+            given = [f"--data.{n}" for n in names if getattr(self, n) != getattr(usual, n)]
             if given and self.kind != kind:
                 raise ValueError(f"{given[0]} is for {kind}, and --data.kind is {self.kind}")
         if self.group is not None and self.test_fraction is None:

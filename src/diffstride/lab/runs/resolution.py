@@ -18,6 +18,8 @@ from diffstride.text import short
 INPUT = "input"
 """The place of what goes into the network; others are "behind" a layer."""
 TEST_DATA = "the test data of the run"
+STEPS = 8
+"""How many cut-offs are tried at each place along each axis."""
 ENOUGH = 0.99
 """The share of the full accuracy that is enough."""
 
@@ -144,7 +146,8 @@ def _verdict(curve: Sequence[Step], passes: float | None) -> str:
     """
     last = enough(curve)
     after = curve[curve.index(last) + 1 :]
-    if last is curve[0] or (after and passes is not None and last.cutoff >= passes):
+    is_no_news = passes is not None and bool(after) and after[0].cutoff < passes <= last.cutoff
+    if last is curve[0] or is_no_news:
         below = ""
         if passes is not None and last is not curve[0]:
             below = f" below the {short(passes)} {last.unit} that the first layer lets pass"

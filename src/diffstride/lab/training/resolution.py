@@ -22,13 +22,12 @@ from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
-from diffstride.lab.runs.resolution import INPUT, TEST_DATA, Step, write_resolution
+from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.trained_run import count_answers, load_prepared
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, resizers
 
-STEPS = 8
 RESAMPLES = 1000
 SEED = 0
 AT_ONCE = 2**22  # numbers of a part of the resamples, which are drawn a few at a time
@@ -207,8 +206,10 @@ def reduced(model: nn.Module, setting: Setting, resize: bool) -> Iterator[None]:
             dim = axis - len(input_size)
 
             def before(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-                x, *others = inputs
-                return (low_pass(x, dim, bins, resize), *others)
+                x, *lengths = inputs
+                y = low_pass(x, dim, bins, resize)
+                # How many samples of a signal are real: of fewer, fewer.
+                return (y, *(real * (y.shape[dim] / x.shape[dim]) for real in lengths))
 
             hooks.enter_context(model.register_forward_pre_hook(before))
         else:
@@ -287,10 +288,11 @@ def _accuracies(right: Sequence[Right]) -> tuple[NDArray[np.float64], NDArray[np
     for task in tasks:
         table = np.stack([answers[task] for answers in right], 1).astype(np.float64)
         count = len(table)
-        accuracy += table.mean(0) / len(tasks)
+        accuracy += table.mean(0)
         at_once = max(1, AT_ONCE // count)
         for start in range(0, RESAMPLES, at_once):
             part = drawn[start : start + at_once]
             times = generator.multinomial(count, np.full(count, 1 / count), len(part))
-            part += times @ table / count / len(tasks)
-    return accuracy, drawn
+            part += times @ table / count
+    # Divided at last: of many tasks without a mistake, the mean is 1 and not a digit more.
+    return accuracy / len(tasks), drawn / len(tasks)
