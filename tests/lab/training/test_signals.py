@@ -130,6 +130,16 @@ def test_files_of_another_rate_are_resampled_in_training(tmp_path, capsys):
     assert Run.open("runs/a").data["size"] == [1, 800]
 
 
+def test_a_run_is_not_continued_at_another_rate(tmp_path, capsys):
+    path, words = pack(tmp_path / "tones.npz"), [*TINY[:-2], "--trainer.epochs", "1", "--name", "a"]
+    assert main(["train", "signals_small", "--data.path", path, *words]) == 0
+    assert main(["resume", "runs/a"]) == 0
+    pack(path, 200)
+    assert main(["resume", "runs/a"]) == 1
+    wrong = "was trained on other data: rate was 100.0 and is 200.0 now"
+    assert wrong in capsys.readouterr().err
+
+
 def test_what_is_not_for_signals_is_said(tmp_path, capsys):
     path = pack(tmp_path / "tones.npz")
     for words, message in (
