@@ -201,6 +201,7 @@ def test_slow_recordings_are_read(tmp_path):
         ("t0,Label,t1,t2\n1,cat,2,3\n4,dog,5,6\n", [[1, 2, 3], [4, 5, 6]]),
         ("label,t0,t1,t2\ncat,1,2\ndog,4,5,6\n", [[1, 2], [4, 5, 6]]),
         (",t0,t1\ncat,1,2\ndog,4,5\n", [[1, 2], [4, 5]]),  # rows that have names
+        ('"\ncat",1,2\n"dog",4,5\n', [[1, 2], [4, 5]]),
         ('"cat", 1, "2"\n"dog", 4, 5\n', [[1, 2], [4, 5]]),
     ],
 )
@@ -354,6 +355,11 @@ def test_known_classes_are_numbered_as_they_were(tmp_path):
     # Labels 1 and 2 are not the second and third of classes that are called by numbers.
     with pytest.raises(DataError, match=r"line 2: the label must be one of 2, 3, 4, got 1"):
         load(numbers, classes=["2", "3", "4"])
+    pack = signal_trees.parquet(tmp_path / "pack", label=[2, 1, 2, 1])
+    assert load(pack, classes=["x", "y", "z"]).train.labels.tolist() == [2, 1, 2, 1]
+    assert load(pack, classes=["1", "2", "3"]).train.labels.tolist() == [1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"row 1 of the train set: labels must be .*got 1 in"):
+        load(pack, classes=["2", "3", "4"])
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,10 @@ WRONG = {
         csv_of(",0,1,2,kind\n0,1,2,3,a\n1,4,5,6,b\n2,1,2,3,a\n3,4,5,6,b\n"),
         "train.csv: the first column has no name, as one that counts rows",
     ),
+    "a comment": (
+        csv_of("# by me\n1,2,3,a\n4,5,6,b\n"),
+        "train.csv, line 1 must have a label and a signal, got '# by me'",
+    ),
     "one class": ({"train.csv": "1,2,a\n3,4,a\n", "test.csv": "1,2,a\n"}, "at least 2 classes"),
     "fractions": (
         {"x_TRAIN.tsv": "0.5\t1\n2\t3\n", "x_TEST.tsv": "1\t2\n"},

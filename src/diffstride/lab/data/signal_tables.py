@@ -77,7 +77,7 @@ def _read(path: Path, label: str | None) -> Table:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} can't be read as a table: it is no text in UTF-8") from error
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = next((line for line in text.splitlines() if re.search(r"[\t;,]", line)), "")
     delimiter = next((mark for mark in "\t;," if mark in line), None)
     if delimiter is not None:
         reader = csv.reader(
