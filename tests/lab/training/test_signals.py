@@ -105,6 +105,14 @@ def test_signals_of_another_rate_are_told_as_well(rate, trained, tmp_path, capsy
     assert found["test_accuracy_without"] < found["test_accuracy"] - 0.2
 
 
+def test_other_data_need_a_test_set(trained, tmp_path, capsys):
+    np.savez(tmp_path / "one.npz", x=np.ones((6, 9)), y=np.arange(6) % 3)
+    assert main(["evaluate", str(trained), "--data.path", "one.npz"]) == 1
+    err = capsys.readouterr().err
+    assert "one.npz must have a training and a test set, as for `train`" in err
+    assert "test_fraction" not in err  # which `evaluate` has not
+
+
 def test_a_network_that_begins_with_a_convolution_can_not(tmp_path, capsys):
     words = [*TINY, "--model.downsampling", "strided", "--trainer.epochs", "1", "--name", "a"]
     path = pack(tmp_path / "tones.npz")
