@@ -200,6 +200,9 @@ def test_slow_recordings_are_read(tmp_path):
         ("0,1,2,label\n1,2,3,cat\n4,5,6,dog\n", [[1, 2, 3], [4, 5, 6]]),
         ("t0,Label,t1,t2\n1,cat,2,3\n4,dog,5,6\n", [[1, 2, 3], [4, 5, 6]]),
         ("label,t0,t1,t2\ncat,1,2\ndog,4,5,6\n", [[1, 2], [4, 5, 6]]),
+        (",t0,t1\ncat,1,2\ndog,4,5\n", [[1, 2], [4, 5]]),  # rows that have names
+        ('"\ncat",1,2\n"dog",4,5\n', [[1, 2], [4, 5]]),
+        ('"cat", 1, "2"\n"dog", 4, 5\n', [[1, 2], [4, 5]]),
     ],
 )
 def test_tables_are_read_however_they_are_written(content, expected, tmp_path):
@@ -218,6 +221,7 @@ def test_tables_are_read_however_they_are_written(content, expected, tmp_path):
         "N,1,2,4\n1,2,3,5\nN,5,6,2\n",  # a word above a number
         "N,1,2\n1,2,3,5\nN,5,6,2\n",
         "N,1,2,4\n1,2,3,5\n1,5,6,2\n",
+        "up,1,2,3\ndown,3,2,1\nflat,1,1,1\n",  # a signal that counts
     ],
 )
 def test_a_row_is_not_taken_for_a_header(content, tmp_path):
@@ -226,12 +230,19 @@ def test_a_row_is_not_taken_for_a_header(content, tmp_path):
     )
 
 
+def test_a_set_may_be_one_row(tmp_path):
+    train = "up,1,2,3\ndown,3,2,1\n"
+    folder = write(tmp_path / "set", {"train.csv": train, "test.csv": "up,1,2,3\n"})
+    assert load(folder).test.labels.tolist() == [1]
+
+
 @pytest.mark.parametrize(
     ("header", "labels"),
     [
         ("0,1,2,label", "cat dog"),
         ("1,2,3,y", "0 1"),
         ("0.0,0.5,1.0,kind", "0 1"),
+        ("0,1,2,kind", "cat dog"),
         ("a,b,c,kind", "cat dog"),
         ("a,b,c,class", "0 1"),
     ],
@@ -248,6 +259,7 @@ def test_a_header_is_not_taken_for_a_row(header, labels, tmp_path):
     ("content", "label", "found"),
     [
         ("0,1,2.5\n1,3,4.5\n0,5,6.5\n1,8,7.5\n", None, [0, 1, 0, 1]),
+        ("0,1,2,3\n1,3,4,4.5\n0,5,6,6.5\n1,8,7,7.5\n", None, [0, 1, 0, 1]),
         ("2.5,1,-1\n3.5,3,1\n4.5,5,1\n1.5,8,-1\n", None, [0, 1, 1, 0]),
         ("0,1,1\n1,3,0\n0,5,0\n1,8,1\n", "first", [0, 1, 0, 1]),
         ("0,1,1\n1,3,0\n0,5,0\n1,8,1\n", "last", [1, 0, 0, 1]),
@@ -324,6 +336,14 @@ def test_classes_are_in_the_order_of_numbers_then_words(tmp_path):
     assert data.train.labels.tolist() == [4, 2, 0, 3, 1]
 
 
+def test_labels_that_differ_are_never_one_class(tmp_path):
+    y = ["1_1", "11", str(10**16), str(10**16 + 1), "1.0", "1"]
+    text = "".join(f"{label}\t{i}\n" for i, label in enumerate(y))
+    data = load(write(tmp_path / "set", {"train.tsv": text, "test.tsv": text}))
+    assert data.classes == ("1", "11", str(10**16), str(10**16 + 1), "1_1")
+    assert data.train.labels.tolist() == [4, 1, 2, 3, 0, 0]
+
+
 def test_known_classes_are_numbered_as_they_were(tmp_path):
     folder = signal_trees.csv(tmp_path / "set")
     data = load(folder, classes=["b", "c", "a"])
@@ -332,6 +352,14 @@ def test_known_classes_are_numbered_as_they_were(tmp_path):
         load(folder, classes=["x", "y"])
     numbers = signal_trees.tsv(tmp_path / "numbers")
     assert load(numbers, classes=["x", "y", "z"]).train.labels.tolist() == [2, 1, 2, 1]
+    # Labels 1 and 2 are not the second and third of classes that are called by numbers.
+    with pytest.raises(DataError, match=r"line 2: the label must be one of 2, 3, 4, got 1"):
+        load(numbers, classes=["2", "3", "4"])
+    pack = signal_trees.parquet(tmp_path / "pack", label=[2, 1, 2, 1])
+    assert load(pack, classes=["x", "y", "z"]).train.labels.tolist() == [2, 1, 2, 1]
+    assert load(pack, classes=["1", "2", "3"]).train.labels.tolist() == [1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"row 1 of the train set: labels must be .*got 1 in"):
+        load(pack, classes=["2", "3", "4"])
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,26 @@ WRONG = {
         dict.fromkeys(["train.csv", "test.csv"], "label,t0,t1\na,1,2\n,3,4\n"),
         "train.csv, line 3 has no label",
     ),
+    "labels of another encoding": (
+        npy_of(y_train=np.array([b"gr\xfcn", b"gr\xf6n", b"a", b"b"])),
+        r"x_train.npy\[0\]: the label 'gr.n' has bytes that are no text in UTF-8",
+    ),
+    "ts of another encoding": (
+        ts_of("@data\n1,2:gr\xfcn\n3,4:gr\xf6n\n".encode("latin-1")),
+        "TRAIN.ts, line 2: the label 'gr.n' has bytes that are no text in UTF-8",
+    ),
+    "numbers of rows": (
+        csv_of(",t0,t1,label\n0,1,2,a\n1,4,5,b\n"),
+        "train.csv: the first column has no name, as one that counts rows",
+    ),
+    "numbers of rows and samples": (
+        csv_of(",0,1,2,kind\n0,1,2,3,a\n1,4,5,6,b\n2,1,2,3,a\n3,4,5,6,b\n"),
+        "train.csv: the first column has no name, as one that counts rows",
+    ),
+    "a comment": (
+        csv_of("# by me\n1,2,3,a\n4,5,6,b\n"),
+        "train.csv, line 1 must have a label and a signal, got '# by me'",
+    ),
     "one class": ({"train.csv": "1,2,a\n3,4,a\n", "test.csv": "1,2,a\n"}, "at least 2 classes"),
     "fractions": (
         {"x_TRAIN.tsv": "0.5\t1\n2\t3\n", "x_TEST.tsv": "1\t2\n"},
@@ -147,6 +167,27 @@ def test_rates_that_differ_are_brought_to_one(tmp_path):
     folder = write(tmp_path / "set", WRONG["different rates"][0])
     data = load(folder, rate=4_000.0)
     assert [data.train.length(i) for i in range(2)] == [400, 400]
+
+
+def test_a_signal_too_short_for_the_rate_is_named_or_left_out(tmp_path):
+    x = np.full((4, 100), np.nan)
+    x[:, :5], x[1:] = 1, 2
+    sets = {"x_train": x, "y_train": [0, 0, 1, 1], "x_test": x[1:], "y_test": [0, 1, 1]}
+    np.savez(tmp_path / "a.npz", rate=1000, **sets)
+    with pytest.raises(DataError, match=r"x_train\[0\]: at 10 instead of 1000 .* has no samples"):
+        load(tmp_path / "a.npz", rate=10.0)
+    data = load(tmp_path / "a.npz", rate=10.0, skip_corrupt=True)
+    assert data.train.labels.tolist() == [0, 1, 1]
+    assert [data.train.length(i) for i in range(3)] == [1, 1, 1]
+
+
+def test_axes_that_may_be_the_other_way_round_are_told(tmp_path, capsys):
+    folder = signal_trees.npz(tmp_path / "set", [(x.T, label) for x, label in EVEN])
+    assert load(folder).train.channels == 30
+    told = "30 channels of 1 samples: if it is the other way round, swap the axes"
+    assert told in capsys.readouterr().err
+    load(signal_trees.npz(tmp_path / "right"))
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", ["x_train", "y_train"])

@@ -1,5 +1,7 @@
 """Where no test set is given, a part of each class is one: always the same, and whole groups."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,10 @@ def test_what_can_not_be_split_is_said(capsys):
         HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a"] * 4)
     with pytest.raises(DataError, match=r"set can't be split .* 2 groups? of 'who'"):
         HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a", "a", "b", "b"])
+    for missing in (math.nan, ["a"]):
+        wanted = "set: example 1, counted from 0, must have a number or a word in 'who', got "
+        with pytest.raises(DataError, match=wanted):
+            HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a", missing, "b", "b"])
     assert capsys.readouterr().err == ""
     HoldOut(0.5).split("set", [0, 0, 1, 1, 2], None)
     assert "set: 1 of 3 classes are not tested: there is but one example" in capsys.readouterr().err

@@ -100,3 +100,12 @@ def test_numbers_that_no_input_can_be_made_with_are_refused(name, value):
     text = json.dumps({"classes": ["cat", "dog"], "preprocessing": told | {name: value}})
     with pytest.raises(ValueError, match="model does not say its classes and how files are prep"):
         preparation.read(json.loads(text), "model")
+
+
+def test_signals_may_have_any_number_of_channels():
+    """One of the sets of the UEA archive has 1,345."""
+    told = {"kind": "signals", "size": [1345, 270], "mean": [0.5], "std": [0.5], "rate": None}
+    metadata = {"classes": ["cat", "dog"], "preprocessing": told}
+    assert preparation.read(metadata, "model").size == (1345, 270)
+    with pytest.raises(ValueError, match=r"model does not say .*size \[0, 270\]"):
+        preparation.read({**metadata, "preprocessing": told | {"size": [0, 270]}}, "model")

@@ -105,6 +105,14 @@ def test_signals_of_another_rate_are_told_as_well(rate, trained, tmp_path, capsy
     assert found["test_accuracy_without"] < found["test_accuracy"] - 0.2
 
 
+def test_other_data_need_a_test_set(trained, tmp_path, capsys):
+    np.savez(tmp_path / "one.npz", x=np.ones((6, 9)), y=np.arange(6) % 3)
+    assert main(["evaluate", str(trained), "--data.path", "one.npz"]) == 1
+    err = capsys.readouterr().err
+    assert "one.npz must have a training and a test set, as for `train`" in err
+    assert "test_fraction" not in err  # which `evaluate` has not
+
+
 def test_a_network_that_begins_with_a_convolution_can_not(tmp_path, capsys):
     words = [*TINY, "--model.downsampling", "strided", "--trainer.epochs", "1", "--name", "a"]
     path = pack(tmp_path / "tones.npz")
@@ -128,6 +136,16 @@ def test_files_of_another_rate_are_resampled_in_training(tmp_path, capsys):
     assert main(["train", "waveform_small", *rated]) == 0
     assert Run.open("runs/a").data["rate"] == 2000
     assert Run.open("runs/a").data["size"] == [1, 800]
+
+
+def test_a_run_is_not_continued_at_another_rate(tmp_path, capsys):
+    path, words = pack(tmp_path / "tones.npz"), [*TINY[:-2], "--trainer.epochs", "1", "--name", "a"]
+    assert main(["train", "signals_small", "--data.path", path, *words]) == 0
+    assert main(["resume", "runs/a"]) == 0
+    pack(path, 200)
+    assert main(["resume", "runs/a"]) == 1
+    wrong = "was trained on other data: rate was 100.0 and is 200.0 now"
+    assert wrong in capsys.readouterr().err
 
 
 def test_what_is_not_for_signals_is_said(tmp_path, capsys):

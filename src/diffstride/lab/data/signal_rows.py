@@ -121,13 +121,18 @@ def _class_name(row: Row) -> str:
         raise DataError(f"{row.name}: labels must be {wanted}, got {text}: --data.label says where")
     if not text or text.lower() == "nan":
         raise DataError(f"{row.name} has no label")
+    if "\ufffd" in text:  # words that differ would be one
+        raise DataError(f"{row.name}: the label {text!r} has bytes that are no text in UTF-8")
     return text if number is None else str(int(number))
 
 
 def _number(text: str) -> float | None:
+    """Return the number that a label is; for Python 1_1 would be 11, and it is a name."""
     try:
+        if re.fullmatch(r"[+-]?\d+", text):
+            return int(text)  # all of its digits
         number = float(text)
-        return number if np.isfinite(number) else None
+        return number if np.isfinite(number) and "_" not in text else None
     except ValueError:
         return None
 
@@ -135,10 +140,13 @@ def _number(text: str) -> float | None:
 def _known_numbers(
     known: Sequence[str], rows: Sequence[Row], names: Sequence[str]
 ) -> dict[str, int]:
-    """Return the numbers of known classes by the labels that stand for them."""
+    """Return the numbers of known classes by the labels that stand for them.
+
+    Where classes are called by numbers, these are names: 0 does not stand for the first of 1, 2, 3.
+    """
     numbers = {name: number for number, name in enumerate(known)}
     counted = {str(number): number for number in range(len(known))}
-    if not set(names) <= set(numbers) and set(names) <= set(counted):
+    if all(_number(name) is None for name in known) and set(names) <= set(counted):
         return counted
     for row, name in zip(rows, names, strict=True):
         if name not in numbers:

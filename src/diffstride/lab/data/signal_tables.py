@@ -16,6 +16,7 @@ from diffstride.lab.data.ts_files import read_ts
 TABLES = (".ts", ".tsv", ".csv")  # the first that a folder has is read
 # Usual names of the column of labels, in small letters, the most usual first.
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
+NO_NAMES = ("", "Unnamed: 0")  # what pandas calls a column that counts rows
 HOW = "settle it with --data.label first or --data.label last, or the name of a column in a header"
 
 
@@ -76,10 +77,12 @@ def _read(path: Path, label: str | None) -> Table:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} can't be read as a table: it is no text in UTF-8") from error
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = next((line for line in text.splitlines() if re.search(r"[\t;,]", line)), "")
     delimiter = next((mark for mark in "\t;," if mark in line), None)
     if delimiter is not None:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        reader = csv.reader(
+            io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True
+        )
         try:
             rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
         except csv.Error as error:
@@ -105,25 +108,31 @@ def _is_header(first: list[str], others: Sequence[list[str]], label: str | None)
     """Whether the first row has names of columns: a signal has one word at most, its label.
 
     Names are above numbers, or among them is that of labels; no other row has them. If a row has
-    but one word, it is a header only if the rest counts samples or seconds of the longest signal.
+    but one word, it is a header only if the rest counts samples or seconds of the longest signal;
+    and, above words, only if these are few and the rest counts from 0 or 1.
     """
     if label is not None and label in first:
         return True
     words = [i for i, cell in enumerate(first) if _is_word(cell)]
     if any(row[i : i + 1] == [first[i]] for row in others for i in words):
         return False
-    steps = np.diff([float(cell or "nan") for cell in first if not _is_word(cell)])
+    # The first name is empty where a column without one counts rows.
+    counts = [float(x or "nan") for i, x in enumerate(first) if not _is_word(x) and (x or i)]
+    steps = np.diff(counts)
     even = len(words) == len(first) or (len(steps) > 0 and np.allclose(steps, steps[0] or np.nan))
     above = any(others[0][i : i + 1] and not _is_word(others[0][i]) for i in words if others)
     named = any(first[i].lower() in LABELS for i in words)
     even = even and (len(words) > 1 or all(len(row) <= len(first) for row in others))
+    below = [row[i] for row in others for i in words[:1] if i < len(row)]
+    numbered = steps.size > 1 and counts[0] in (0, 1) and bool(np.all(steps == 1))
+    named = named or (numbered and 0 < len({*below}) <= len(below) / 2)
     return bool((above and len(words) > 1) or (even and (above or named)))
 
 
 def _is_word(cell: str) -> bool:
     try:
         float(cell or "nan")
-        return False
+        return "_" in cell  # which Python passes over
     except ValueError:
         return True
 
@@ -176,6 +185,9 @@ def _rows(table: Table, label: str | None, place: str, group: str | None) -> lis
             got = f"got {', '.join(columns)}" if columns else "and there is no header"
             raise DataError(f"{path} must have the column {group!r} of --data.group, {got}")
         special.add(columns.index(group))
+    if columns and columns[0] in NO_NAMES and 0 not in special:
+        wrong = "the first column has no name, as one that counts rows and is no sample"
+        raise DataError(f"{path}: {wrong}: name it if it is one, or leave it out")
     # Cells may be missing only at the end of the values.
     may_be_short = max(special) < len(special)
     rows = []

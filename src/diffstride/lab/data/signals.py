@@ -1,5 +1,6 @@
 """Labelled signals of one axis, of any rate, length and number of channels."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,10 @@ def load(
         for split in splits
     )
     require_alike((train_name, train.rate, train.channels), (test_name, test.rate, test.channels))
+    longest = int(np.diff(train.starts).max())
+    if train.channels > longest:
+        shape = f"{train.channels:,} channels of {longest:,} samples"
+        print(f"{path}: {shape}: if it is the other way round, swap the axes", file=sys.stderr)
     return SignalDataset(train, test, names)
 
 
@@ -186,19 +191,17 @@ def _collect(
         try:
             if isinstance(values, DataError):
                 raise values
-            samples = check_signal(name, values)
-        except DataError as error:
+            samples = to_rate(check_signal(name, values), rate or 1, final or 1)
+        except ValueError as error:
             if not skip_corrupt:
+                wrong = error if isinstance(error, DataError) else f"{name}: {error}"
                 advice = "correct it, or leave out such signals with --data.skip_corrupt"
-                raise DataError(f"{error}: {advice}") from error
+                raise DataError(f"{wrong}: {advice}") from error
             skipped.append(name)
             continue
         first = first or (name, rate, samples.shape[1])
         require_alike(first, (name, rate, samples.shape[1]))
-        try:
-            arrays.append(to_rate(samples, rate or 1, final or 1).T)
-        except ValueError as error:
-            raise DataError(f"{name}: {error}") from error
+        arrays.append(samples.T)
         kept.append(i)
     if not arrays:
         raise DataError(f"there is nothing to read in the {split.split} set")

@@ -66,7 +66,7 @@ def decode_sound(
 
 
 def resample(samples: Any, rate: float, wanted: float) -> Any:
-    """Return samples (samples, channels) at another rate; a ValueError if they would be too many.
+    """Return samples (samples, channels) at another rate; a ValueError for too many, or none.
 
     soxr takes what is above half of the lower rate out.
     """
@@ -79,7 +79,10 @@ def resample(samples: Any, rate: float, wanted: float) -> Any:
     if samples.size * max(1, wanted / rate) > MOST_SAMPLES:
         number = f"{samples.size:,} samples would become {samples.size * wanted / rate:,.0f}"
         raise ValueError(f"at {wanted:g} instead of {rate:g} samples a second, its {number}")
-    return soxr.resample(np.ascontiguousarray(samples), rate, wanted)
+    resampled = soxr.resample(np.ascontiguousarray(samples), rate, wanted)
+    if not len(resampled):
+        raise ValueError(f"at {wanted:g} instead of {rate:g} samples a second, it has no samples")
+    return resampled
 
 
 def _check_format(rate: int, channels: int, frames: int, lowest: int, growth: float = 0) -> None:

@@ -36,6 +36,11 @@ class HoldOut:
         if groups is None:
             train, test = by_class(labels, self.fraction)
         else:
+            for i, group in enumerate(groups):
+                if group != group or not isinstance(group, Hashable):  # NaN would be no group
+                    wanted = f"a number or a word in {self.group!r}"
+                    wrong = f"example {i}, counted from 0, must have {wanted}, got {group}"
+                    raise DataError(f"{path}: {wrong}")
             train, test = by_group(labels, groups, self.fraction)
         what = "example" if groups is None else f"group of {self.group!r}"
         if not test:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def read_table(
             raise DataError(f"{listed} can't be read: {error}") from error
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise DataError(f"{listed} must be a list of the names of classes, in their order")
+    # Classes of a run may be called by numbers: then 1 is not the second, but that of this name.
+    called = [] if names is not None else list(known_classes or ())
+    by_name = bool(called) and all(re.fullmatch(r"-?\d+", name) for name in called)
     if names is None:
         names = _classes_of_labels(train[target][:], path, known_classes)
     classes = tuple(map(str, names))
@@ -68,7 +72,10 @@ def read_table(
         if not _of_numbers(dataset, column):
             dataset = dataset.cast_column(column, _feature(kind)(decode=False))
         numbers = {name: number for number, name in enumerate(classes)}
-        labels = [numbers.get(value, -1) if isinstance(value, str) else value for value in values]
+        labels = [
+            numbers.get(str(value), -1) if by_name or isinstance(value, str) else value
+            for value in values
+        ]
         for row, number in enumerate(labels):
             if type(number) is not int or not 0 <= number < len(classes):
                 ((name, _),) = TableFiles(split, torch.empty(0), dataset, column).read([row])

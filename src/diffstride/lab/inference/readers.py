@@ -166,6 +166,8 @@ class SignalReader(Reader):
                 (scores,) = model.scores(x, real)
             else:  # a network that was exported knows full windows only
                 x, real, number = (values[real == length] for values in (x, real, number))
+                if not len(x):  # the rest of a long signal, alone in its batch
+                    continue
                 (scores,) = model.scores(x)
             weights = real[:, None].double()
             sums.index_add_(0, number, torch.cat([scores.double() * weights, weights], 1))

@@ -159,7 +159,7 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
         margin = float(described["resize"]["margin"]) if described.get("resize") else None
         usable = {
             "kind": kind in ("images", "audio", "signals"),
-            "size": channels in ((1, 3) if kind != "signals" else range(1, 1025))
+            "size": (channels > 0 if kind == "signals" else channels in (1, 3))
             and len(spatial) == (1 if kind == "signals" else 2)
             and min(spatial) > 0
             and math.prod(spatial) <= images.MOST_PIXELS,

@@ -105,7 +105,7 @@ class DataConfig:
     train on has unless given. Shorter ones are filled up, longer ones cut into pieces."""
     normalise: Literal["set", "each"] = "set"
     """For signals: whether mean and spread are taken out as those of all of the training set, or
-    as those of each signal, so that how large it is tells nothing."""
+    as those of each signal or piece of one, so that how large it is tells nothing."""
     spacing: tuple[float, ...] | None = limited(None, least=0)
     """For images: millimetres from pixel to pixel, one number or one each for height and width; as
     the network sees them, that is after images were scaled to image_size."""

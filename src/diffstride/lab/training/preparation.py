@@ -179,9 +179,6 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
         group=options.group,
     )
     rate, length = data.test.rate, options.length
-    if data.train.rate != rate and not at_own_rate:
-        rates = f"{data.train.rate:g} samples a second to train on and {rate:g} to test on"
-        raise DataError(f"{options.path} has {rates}: give the rate to bring both to, --data.rate")
     ratio, each = 1.0, options.normalise == "each"
     if known is None:
         mean, std = signal_batches.statistics(data.train)

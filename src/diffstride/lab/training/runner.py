@@ -69,8 +69,11 @@ def resume(folder: str | Path, conclude: Conclude | None = None) -> Run:
         if timings is not None and not run.timings_file.exists():
             timings.save(run.timings_file)
         prepared.module.keep_budget()
-        for name in ("size", "train", "test"):
-            then, now = facts.get(name), json.loads(json.dumps(prepared.facts[name]))
+        found = json.loads(json.dumps(prepared.facts))
+        if prepared.ratio != 1:  # a network in training is not brought to another rate
+            found["rate"] *= prepared.ratio
+        for name in ("size", "train", "test", "rate"):
+            then, now = facts.get(name), found.get(name)
             if then != now:
                 change = f"{name} was {then} and is {now} now"
                 raise RunError(f"{run.folder} was trained on other data: {change}")

@@ -13,6 +13,8 @@ from torch import nn
 
 from diffstride.analysis.stride_table import StrideTable, stride_table
 from diffstride.files import seal, unseal, write
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.data.splitting import ADVICE
 from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import RunError
@@ -137,7 +139,13 @@ def load_prepared(
         # They have a test set of their own: nothing of it is set apart.
         other = replace(config.data, path=data_path, test_fraction=None, group=None)
         config = replace(config, data=other)
-    prepared = prepare(config, run.data, at_own_rate=data_path is not None)
+    try:
+        prepared = prepare(config, run.data, at_own_rate=data_path is not None)
+    except DataError as error:
+        if data_path is None or ADVICE not in str(error):
+            raise
+        wanted = "a training and a test set, as for `train`; the latter is evaluated on"
+        raise DataError(f"{data_path} must have {wanted}") from error
     _load_weights(prepared.module, weights, run)
     return run, prepared
 
