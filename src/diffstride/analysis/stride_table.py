@@ -38,8 +38,9 @@ class StrideRow:
 
     For each axis, in cycles per sample or the unit of the sampling rate. Windows fall behind it; of
     the convention "tight", before it. It never rises from row to row: what was taken away does not
-    come back, however large maps are. Empty, as downsampling is, for a layer that has another
-    number of axes than the input.
+    come back, however large maps are. Rows are taken to follow one another: of a branch beside one
+    with a lower cut-off of its own, it is too low. Empty, as downsampling is, for a layer that has
+    another number of axes than the input.
     """
     downsampling: tuple[float, ...]
     """How many times smaller maps are here than the input; less than the product of strides where
