@@ -16,6 +16,7 @@ from pathlib import Path
 from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import Sweep
 from diffstride.lab.runs.documents import write_rows
+from diffstride.text import short
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
@@ -298,7 +299,7 @@ def on_signals():
         accuracies = [plus_minus(mean_sd([float(x["accuracy"]) for x in k]), 1) for k in kinds]
         macs = ", ".join(f"{mean(runs, 'mmacs'):.1f}" for runs in kinds)
         passed = zip(*(x["cutoffs"].split() for x in own["diffstride"]), strict=True)
-        means = [f"{statistics.mean(map(float, each)):.3g}" for each in passed]
+        means = [short(statistics.mean(map(float, each))) for each in passed]
         if "×" in unit:
             means = [f"{a}×{b}" for a, b in zip(means[0::2], means[1::2], strict=True)]
         text.append(f"| {title} | {' | '.join(accuracies)} | {macs} | {', '.join(means)} {unit} |")
