@@ -120,9 +120,7 @@ def list_files(paths: Iterable[Path], reader: Reader, errors: list[str]) -> Iter
         try:
             found = [file for file in walk(path) if file.suffix.lower() in reader.suffixes]
             if not found:
-                wanted = (
-                    f"{reader.kind}: no file ends with {', '.join(sorted(reader.suffixes)[:3])}"
-                )
+                wanted = f"{reader.kind}: no file ends with {', '.join(reader.suffixes[:3])}"
                 raise DataError(f"{path} is a folder without {wanted} or the like")
             yield from found
         except DataError as error:

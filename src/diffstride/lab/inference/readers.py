@@ -28,8 +28,9 @@ class Reader(ABC):
 
     kind: ClassVar[str]
     """In words, for messages: what files of this kind are."""
-    suffixes: ClassVar[frozenset[str]]
-    """How the names of such files end, in small letters: these are looked for in folders."""
+    suffixes: ClassVar[Sequence[str]]
+    """How the names of such files end, in small letters, the usual ones first: these are looked for
+    in folders."""
     at_once: int = 32
     """How many files are in memory together, at most."""
 
@@ -51,7 +52,7 @@ class ImageReader(Reader):
     """Images, all of the size that the network was trained on."""
 
     kind = "images"
-    suffixes = frozenset(IMAGE.suffixes)
+    suffixes = IMAGE.suffixes
 
     def __init__(self, model: TrainedModel, resize: bool = False) -> None:
         super().__init__(model, resize)
@@ -73,7 +74,7 @@ class AudioReader(Reader):
     """Recordings of any length: the mean score of their windows."""
 
     kind = "audio"
-    suffixes = frozenset(AUDIO.suffixes)
+    suffixes = AUDIO.suffixes
     windows = 128  # that the network is given at once
 
     def read(self, name: str, data: bytes) -> Any:
@@ -101,7 +102,7 @@ class SignalReader(Reader):
     """
 
     kind = "signals"
-    suffixes = frozenset(SIGNAL.suffixes)
+    suffixes = SIGNAL.suffixes
     windows = 64  # that the network is given at once
 
     def __init__(self, model: TrainedModel, resize: bool = False) -> None:
