@@ -131,7 +131,7 @@ def test_nothing_that_can_be_read_is_a_document_all_the_same(form, empty, capsys
     out, err = capsys.readouterr()
     assert out.startswith(empty)
     assert out.count("\n") == 1
-    assert "pictures is a folder without images: no file ends with .apng" in err
+    assert "pictures is a folder without images: no file ends with .png" in err
 
 
 def test_a_folder_without_such_files_does_not_stop_the_others(capsys):

@@ -119,6 +119,8 @@ def test_a_network_that_begins_with_a_convolution_can_not(tmp_path, capsys):
     assert main(["train", "signals_small", "--data.path", path, *words]) == 0
     assert main(["evaluate", "runs/a", "--data.path", pack(tmp_path / "b.npz", 200)]) == 1
     assert "begins with a convolution or a pooling" in capsys.readouterr().err
+    assert main(["strides", "runs/a"]) == 1
+    assert "runs/a has downsampling 'strided', and no strides to learn" in capsys.readouterr().err
 
 
 def test_files_of_another_rate_are_resampled_in_training(tmp_path, capsys):

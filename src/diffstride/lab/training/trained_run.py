@@ -164,10 +164,8 @@ def learned_strides(folder: str | Path, best: bool = False) -> StrideTable:
     """Return the stride table of a run's network; a RunError if its layers have no such strides."""
     run = Run.open(folder)
     if run.config.model.downsampling not in ("diffstride", "spectral"):
-        wrong = f"downsamples with {run.config.model.downsampling!r}, whose strides are whole"
-        raise RunError(
-            f"{folder} {wrong} and fixed: they are in its config.yaml, or the textbook's"
-        )
+        wrong = f"has downsampling {run.config.model.downsampling!r}, and no strides to learn"
+        raise RunError(f"{folder} {wrong}: those of its config.yaml, or of the textbook, stay")
     axes, size = data_axes(run.data, run.config.data.kind), tuple(run.data["size"])
     rates, units = [axis.rate for axis in axes], [axis.unit for axis in axes]
     return stride_table(load_model(run, best), size, sampling_rate=rates, units=units)
