@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import harness
-from diffstride import cost, freeze, models
+from diffstride import cost, freeze, models, parameter_groups
 
 WINDOWS = {"paper": 4.0, "symmetric": 1.0, "tight": 1.0}
 SIDES: dict[str, dict[str, Any]] = {
@@ -40,7 +40,8 @@ def inputs(name: str, quick: bool) -> Tensor:
 
 
 def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
-    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    groups = parameter_groups(model, lr=1e-3, weight_decay=0.0, stride_lr=0.0)  # maps stay equal
+    optimiser = torch.optim.SGD(groups, momentum=0.9)
     labels = torch.arange(len(x)) % 10
 
     def step() -> None:

@@ -25,6 +25,7 @@ TABLES = (
     "converted",
     "frozen",
     "long",
+    "signal",
     "compile",
     "cost",
     "timings",

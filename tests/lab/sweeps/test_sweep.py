@@ -18,8 +18,7 @@ import pytest
 from diffstride.analysis.cost import cost
 from diffstride.lab.cli import main
 from diffstride.lab.runs import lock
-from diffstride.lab.runs.config import flat
-from diffstride.lab.runs.config_file import write_config
+from diffstride.lab.runs.config_file import flat, write_config
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines, forecast, sweep, tables
 from diffstride.lab.sweeps.plan import as_words

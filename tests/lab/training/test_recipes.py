@@ -8,8 +8,8 @@ import pytest
 
 from diffstride import models
 from diffstride.lab.runs import config as config_module
-from diffstride.lab.runs.config import Kind, ModelName, flat
-from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.config import Kind, ModelName
+from diffstride.lab.runs.config_file import flat, read_config, write_config
 from diffstride.lab.training import recipes
 from diffstride.lab.training.recipes import RECIPES
 from diffstride.layers.factory import KINDS

@@ -11,7 +11,7 @@ from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
 from diffstride.lab.reports.tables import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
 from diffstride.lab.runs.axes import Axis
-from diffstride.lab.runs.config import flat
+from diffstride.lab.runs.config_file import flat
 from diffstride.text import times
 
 CURVES = (("accuracy", "accuracy (%)", 100.0), ("loss", "loss", 1.0))

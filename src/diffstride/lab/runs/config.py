@@ -5,7 +5,7 @@ The text under a field is its help, which comes at once: nothing heavy is import
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -54,6 +54,8 @@ class ModelConfig:
     """Whether a block downsamples after its first convolution, as in the paper, or before it."""
     shared_stride: bool = False
     """Whether a site learns one stride for all axes instead of one each."""
+    size_multiple: int = limited(1, least=1)
+    """Rounds what learnable strides keep of an axis up to a multiple: 8 makes long signals fast."""
     width: float = 1.0
     """Multiplies all channels."""
     stem: Literal["cifar", "imagenet"] = "cifar"
@@ -287,13 +289,3 @@ def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, tuple[
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float):
                 yield option, number, setting.metadata.get("limits", (-math.inf, math.inf))
-
-
-def flat(settings: Config | Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings by their names on the command line, such as model.strides."""
-    values: dict[str, Any] = {}
-    sections = settings if isinstance(settings, Mapping) else dataclasses.asdict(settings)
-    for name, value in sections.items():
-        inside = flat(value) if isinstance(value, dict) else {"": value}
-        values |= {f"{name}.{key}" if key else str(name): x for key, x in inside.items()}
-    return values

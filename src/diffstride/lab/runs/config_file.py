@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union
@@ -14,6 +15,16 @@ from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_yaml, short
 
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+
+
+def flat(settings: Config | Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings by their names on the command line, such as model.strides."""
+    values: dict[str, Any] = {}
+    sections = settings if isinstance(settings, Mapping) else dataclasses.asdict(settings)
+    for name, value in sections.items():
+        inside = flat(value) if isinstance(value, dict) else {"": value}
+        values |= {f"{name}.{key}" if key else str(name): x for key, x in inside.items()}
+    return values
 
 
 def write_config(path: Path, config: Config) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from diffstride.lab.runs.config import Config, flat
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config_file import flat
 from diffstride.lab.training import recipes
 
 Settings: TypeAlias = Mapping[str, Any]
@@ -97,7 +98,13 @@ class SweepPlan:
         }
 
 
-OF_LEARNED_STRIDES = ("smoothness", "smoothness_end", "convention", "shared_stride")
+OF_LEARNED_STRIDES = (
+    "smoothness",
+    "smoothness_end",
+    "convention",
+    "shared_stride",
+    "size_multiple",
+)
 """Settings of a network that mean nothing to one without learnable strides."""
 
 

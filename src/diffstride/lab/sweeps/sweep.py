@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diffstride.lab.runs.config import Config, flat
-from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config_file import flat, read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.plan import Cell, SweepPlan
