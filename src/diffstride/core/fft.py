@@ -25,7 +25,9 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     followed = is_followed()
     if not followed and x.numel() == 0:  # an empty batch, which MKL refuses
         return x.narrow(dim, 0, kept) * weights.sum()
-    first_bins: Any = _first_bins if followed else _HalfSpectrum.apply
+    # Where nothing is kept for a backward pass, all of the spectrum may wait for its product.
+    keeps = torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad)
+    first_bins: Any = _HalfSpectrum.apply if keeps and not followed else _first_bins
     spectrum = first_bins(x, dim, kept // 2 + 1)
     y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
     if OLD_TORCH and y.requires_grad and not followed:
