@@ -185,14 +185,7 @@ def summary(folder: str | Path) -> list[str]:
 
 
 def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
-    """Return in words up to which frequency everything passes, behind the last layer that matters.
-
-    That is the last behind which less is left than before; axes may differ in it.
-    """
-    parts: dict[str, list[str]] = {}
-    for i, axis in enumerate(axes):
-        cutoffs = [row.cutoff[i] for row in table.rows]
-        lowest = cutoffs[-1]
-        site = table.rows[cutoffs.index(lowest)].site
-        parts.setdefault(site, []).append(f"up to {short(lowest)} {axis.unit} along {axis.name}")
-    return "; ".join(f"left behind {site}: {', '.join(words)}" for site, words in parts.items())
+    """Return in words up to which frequency all layers together let pass, along each axis."""
+    lowest = zip(table.rows[-1].cutoff, axes, strict=True)
+    parts = [f"up to {short(cutoff)} {axis.unit} along {axis.name}" for cutoff, axis in lowest]
+    return f"all layers together let pass {' and '.join(parts)}"
