@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -404,3 +405,14 @@ def test_strides_that_are_far_apart_are_drawn_in_powers_of_two():
     assert len(even) > 2 and np.ptp(np.diff(even)) < 1e-9
     assert powers == [1, 2, 4, 8, 16, 32]
     assert plots.strips(["a"], [(0, [[2.0]])], xlabel="stride")  # one value is a range too
+
+
+def test_methods_with_settings_of_their_own_lack_none(tmp_path):
+    columns = {"strided": "strided", "diffstride": "diffstride"}
+    folder = write_sweep(tmp_path / "sweep", [(2.0, 2.0), (1.0, 3.0)], columns, seeds=1)
+    plan = json.loads((folder / "sweep.json").read_text())
+    plan["runs"] = [plan["runs"][0], plan["runs"][3]]  # each method with one of the settings
+    (folder / "sweep.json").write_text(json.dumps(plan))
+    assert "finished run of every setting" not in page.render([folder])
+    shutil.rmtree(folder / plan["runs"][1]["name"])
+    assert "No method has a finished run of every setting yet." in page.render([folder])

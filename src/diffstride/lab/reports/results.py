@@ -55,6 +55,8 @@ def _spreads(sweep: Sweep) -> str:
         return ""
     spreads = {column: sweep.spread(column, sweep.metrics[0])[0] for column in sweep.columns}
     known = [f"{s:.1f} points with {sweep.title(c)}" for c, s in spreads.items() if s is not None]
+    if not known and not sweep.missing():  # a grid whose methods have settings of their own
+        return ""
     if not known:
         return "No method has a finished run of every setting yet."
     return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(known)}."
