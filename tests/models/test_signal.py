@@ -187,6 +187,16 @@ def test_full_lengths_are_no_lengths_and_what_is_added_counts_little(make):
     assert (masked - short).abs().mean() < 0.5 * (plain - short).abs().mean()
 
 
+@pytest.mark.parametrize("lengths", [torch.tensor([[9], [9]]), torch.tensor([9]), torch.tensor(9)])
+def test_lengths_of_another_shape_are_an_error(lengths):
+    for model in (network(), _resnet("resnet18")):
+        with pytest.raises(ValueError, match=r"lengths must be one number for each signal"):
+            model(torch.randn(2, 1, 400).double(), lengths)
+    images = models.create("resnet18", num_classes=3, width=0.125).eval()
+    with pytest.raises(ValueError, match=r"for maps of \(2, 64, 9, 9\)"):
+        images(torch.randn(2, 3, 9, 9), torch.tensor([9, 9]))
+
+
 def _resnet(name):
     torch.manual_seed(0)
     name = {"preact": "preact_resnet18"}.get(name, name)

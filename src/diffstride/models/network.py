@@ -35,10 +35,18 @@ def mean_over_time(x: Tensor, part: Tensor) -> Tensor:
 
     A part that ends within a sample counts that much of it.
 
+    Raises:
+        ValueError: unless there are signals (batch, channels, samples) and one part for each.
+
     >>> import torch
     >>> mean_over_time(torch.tensor([[[1.0, 3.0, 8.0, 9.0]]]), torch.tensor([0.625]))
     tensor([[3.2000]])
     """
+    if x.ndim != 3 or part.shape != x.shape[:1]:
+        raise ValueError(
+            f"lengths must be one number for each signal of a batch (batch, channels, samples), "
+            f"got {tuple(part.shape)} for maps of {tuple(x.shape)}"
+        )
     samples = x.shape[-1]
     places = x.new_ones(samples).cumsum(0) - 1
     weights = (part.to(x.dtype)[:, None] * samples - places).clamp(0, 1)

@@ -74,23 +74,31 @@ def test_a_run_learns_says_its_hertz_and_is_evaluated(trained, capsys):
     assert "<html" in (trained / "report.html").read_text()
 
 
-def test_evaluation_is_that_of_a_slow_loop_over_signals(trained):
-    """Window by window without batches; each counts by its real samples."""
-    run = Run.open(trained)
-    network = trained_run.load_model(run)
+def slowly(folder):
+    """Loss and accuracy, window by window without batches; each counts by its real samples."""
+    run = Run.open(folder)
+    network, (_, length) = trained_run.load_model(run), run.data["size"]
     test = load(run.config.data.path, rate=100.0).test
-    right = 0
+    means = []
     for i in range(len(test)):
         (signal,), _ = test.windows([(i, 0)], test.length(i))
         scores = 0
-        for first in range(0, test.length(i), 400):
-            window = signal[:, first : first + 400]
+        for first in range(0, test.length(i), length):
+            window = signal[:, first : first + length]
             x = (window - window.mean()) / window.std(correction=0)
-            filled = torch.nn.functional.pad(x, (0, 400 - window.shape[-1]))[None]
+            filled = torch.nn.functional.pad(x, (0, length - window.shape[-1]))[None]
             with torch.no_grad():
                 scores += network(filled, torch.tensor([x.shape[-1]])) * x.shape[-1]
-        right += int(scores.argmax() == test.labels[i])
-    assert trained_run.evaluate(trained)["test_accuracy"] == pytest.approx(right / len(test))
+        means.append(scores / test.length(i))
+    scores = torch.cat(means)
+    loss = torch.nn.functional.cross_entropy(scores, test.labels).item()
+    return {"test_loss": loss, "test_accuracy": (scores.argmax(1) == test.labels).float().mean()}
+
+
+def test_evaluation_is_that_of_a_slow_loop_over_signals(trained):
+    found = trained_run.evaluate(trained)
+    for name, value in slowly(trained).items():
+        assert found[name] == pytest.approx(float(value), rel=1e-4)
 
 
 @pytest.mark.parametrize("rate", [60, 150, 200])
@@ -164,9 +172,10 @@ def test_what_is_not_for_signals_is_said(tmp_path, capsys):
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
 
 
-def test_another_network_is_masked_too(tmp_path):
+def test_another_network_is_masked_too_and_long_signals_are_cut_into_pieces(tmp_path):
     path, words = pack(tmp_path / "tones.npz"), ["--model.name", "resnet18", "--name", "a"]
-    words += ["--trainer.epochs", "1"]
+    words += ["--trainer.epochs", "1", "--data.length", "150"]
     assert main(["train", "signals_small", "--data.path", path, *TINY, *words]) == 0
-    assert trained_run.load_model(Run.open("runs/a")).created_with["dims"] == 1
-    assert trained_run.evaluate("runs/a")["test_accuracy"] >= 0
+    found = trained_run.evaluate("runs/a")
+    for name, value in slowly("runs/a").items():
+        assert found[name] == pytest.approx(float(value), rel=1e-4)

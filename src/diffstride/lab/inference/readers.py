@@ -157,12 +157,14 @@ class SignalReader(Reader):
         """Return the scores of signals that all have the same sampling rate."""
         preparation, model = self.model.preparation, self.at_rate(ratio)
         length = max(1, round(preparation.size[1] * ratio))
-        scale = {} if preparation.each else {"mean": preparation.mean, "std": preparation.std}
-        sums = torch.zeros(len(signals), len(next(iter(preparation.classes.values()))) + 1)
-        sums = sums.double()
+        scale: dict[str, Tensor] = {}
+        if not preparation.each:
+            scale = {n: torch.tensor(getattr(preparation, n)) for n in ("mean", "std")}
+        (classes,) = preparation.classes.values()
+        # The last column counts real samples.
+        sums = torch.zeros(len(signals), len(classes) + 1, dtype=torch.float64)
         split = Signals.of(signals, torch.zeros(len(signals)))
-        numbers = {name: torch.tensor(values) for name, values in scale.items()}
-        for x, real, number in SignalEvaluation(split, self.windows, length, **numbers):
+        for x, real, number in SignalEvaluation(split, self.windows, length, **scale):
             if isinstance(model.outputs, nn.Module):
                 (scores,) = model.scores(x, real)
             else:  # a network that was exported knows full windows only

@@ -157,6 +157,7 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
         channels, *spatial = size
         mean, std = (tuple(map(float, described[name])) for name in ("mean", "std"))
         margin = float(described["resize"]["margin"]) if described.get("resize") else None
+        rate, each = described.get("rate"), described.get("normalise") == "each"
         usable = {
             "kind": kind in ("images", "audio", "signals"),
             "size": (channels > 0 if kind == "signals" else channels in (1, 3))
@@ -166,15 +167,12 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
             "mean": len(mean) in (1, channels) and all(map(math.isfinite, mean)),
             "std": len(std) in (1, channels) and all(0 < value < math.inf for value in std),
             "resize": margin is None or 1 <= margin <= 10,
+            "rate": rate is None or 0 < float(rate) < math.inf,
         }
         for name, right in usable.items():
             if not right:
                 raise ValueError(f"{name} {described[name]!r}")
         names = {task: tuple(map(str, labels)) for task, labels in tasks.items()}
-        rate, each = described.get("rate"), described.get("normalise") == "each"
-        usable_rate = rate is None or 0 < float(rate) < math.inf
-        if not usable_rate:
-            raise ValueError(f"rate {rate!r}")
         preparation = Preparation(kind, names, size, mean, std, margin, rate, each)
         made_with = described["spectrogram"] if preparation.kind == "audio" else constants()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
