@@ -314,13 +314,13 @@ def held_out():
     """Accuracies with which learning rates were chosen, the chosen one in bold."""
     text = [f"| | {' | '.join(NAMES[kind] for kind in ('strided', 'spectral', 'diffstride'))} |"]
     text.append("|---|---:|---:|---:|")
-    lines = rows(DATA / "held_out-signals.csv")
     for name, (title, _) in SIGNALS.items():
-        cells = []
+        lines, cells = rows(DATA / f"held_out-{name}.csv"), []
         for kind in ("strided", "spectral", "diffstride"):
-            own = [x for x in lines if (x["task"], x["method"]) == (name, kind)]
+            own = [x for x in lines if x["column"] == kind]  # the lower rate first
             best = max(own, key=lambda x: float(x["accuracy"]))  # of equal ones the first
-            shown = [f"**{x['accuracy']}**" if x is best else x["accuracy"] for x in own]
+            texts = [f"{float(x['accuracy']):.1f}" for x in own]
+            shown = [f"**{t}**" if x is best else t for t, x in zip(texts, own, strict=True)]
             cells.append(" / ".join(shown))
         text.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(text)
@@ -391,7 +391,7 @@ def main(sweeps):
             put(name, compared(name))
     if any(found(f"signals-{name}") for name in SIGNALS):
         put("signals", on_signals())
-        put("held_out-signals", held_out())
+        put("held_out", held_out())
     if by_dataset("anneal"):
         save(draw_anneal(), DATA / "anneal.svg")
     print(*PAGES)
