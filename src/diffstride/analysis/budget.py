@@ -79,8 +79,9 @@ class Budget:
             for name, layer in names.items()
             if layer.min_stride != layer.max_stride and not {name, layer} & fixed
         }
-        self._variables = Variables(self.model, moved)
-        self._search = Search(self.model, self._variables, self.unit, self.limit, spend)
+        self.variables = Variables(self.model, moved)
+        """The logarithms of the strides that may move."""
+        self._search = Search(self.model, self.variables, self.unit, self.limit, spend)
         self._check()
 
     @property
@@ -99,8 +100,15 @@ class Budget:
         return self._at(1.0)
 
     def _at(self, stride: float) -> Any:
-        values = self._variables.clipped([math.log(stride)] * len(self._variables))
-        return self.model.value_at(self._variables.given(values), self.unit)
+        return self.cost_at(self.variables.clipped([math.log(stride)] * len(self.variables)))
+
+    def cost_at(self, point: Sequence[float]) -> Any:
+        """Return what the network would cost, were these the logarithms of its strides."""
+        return self.model.value_at(self.variables.given(point), self.unit)
+
+    def nearest(self, point: Sequence[float]) -> tuple[float, ...]:
+        """Return the logarithms of strides near others at which the network costs what it may."""
+        return self._search.nearest(self.variables.clipped(point))[0]
 
     def hold(self) -> None:
         """Move the strides of the network until it costs what it may.
@@ -109,12 +117,12 @@ class Budget:
             ValueError: if no strides make it cost as little as that any more, because smoothness or
                 something else was changed since; strides stay as they were.
         """
-        values = self._variables.read()
+        values = self.variables.read()
         best, cost = self._search.nearest(values)
         if cost > self.limit and not self._search.is_met(cost):
             self._check_least()
         if best is not values:
-            self._variables.write(best)
+            self.variables.write(best)
 
     def _check(self) -> None:
         self._check_least()
