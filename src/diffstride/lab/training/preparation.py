@@ -16,7 +16,8 @@ from diffstride.lab.data.opening import open_files
 from diffstride.lab.data.signal_batches import SignalBatches, SignalEvaluation
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.runs.axes import OF_SOUND, as_facts, image_axes
-from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
+from diffstride.lab.runs.config import Config, ModelConfig
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
 from diffstride.lab.training.signal_classifier import SignalClassifier
 
