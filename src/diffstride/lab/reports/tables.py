@@ -24,6 +24,7 @@ SHARED_SETTINGS = {
     ("model", "name"): "{}",
     ("model", "width"): "width {:g}",
     ("model", "smoothness"): "R = {:g}",
+    ("data", "held_out"): "these held out of the training set ({})",
     ("data", "batch_size"): "batches of {}",
     ("trainer", "steps"): "{} steps an epoch",
     ("trainer", "epochs"): "epochs: {}",

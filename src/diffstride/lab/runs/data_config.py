@@ -7,6 +7,8 @@ import tyro
 
 from diffstride.lab.runs.limits import limited
 
+HELD_OUT = "the held-out part of the training set"
+
 OF_KIND = {  # settings that only data of some kinds have
     "images": ("image_size", "crop_padding", "flip", "inception_crop", "mixup", "spacing"),
     "audio": ("task",),
@@ -29,10 +31,13 @@ class DataConfig:
     test_fraction: float | None = limited(None, least=0, most=1)
     """The part of the examples of each class to test on, where no test set is given: always the
     same ones."""
+    held_out: float | None = limited(None, least=0, most=1)
+    """Judge on this part of the training examples of each class, always the same ones, and leave
+    the test set alone; for choosing settings. The rest is trained on."""
     group: str | None = None
-    """With test_fraction: the column of what must not be in both sets, such as the speaker. In
-    folders by class it is "folder", the one that a file is in within its class, or "prefix", its
-    name up to the first "_"."""
+    """With test_fraction or held_out: the column of what must not be in both sets, such as the
+    speaker. In folders by class it is "folder", the one that a file is in within its class, or
+    "prefix", its name up to the first "_"."""
     rate: float | None = limited(None, least=0)
     """For signals: samples a second, where files do not say. Files that say another are resampled
     in training."""
@@ -79,14 +84,20 @@ class DataConfig:
             given = [f"--data.{n}" for n in names if getattr(self, n) != getattr(usual, n)]
             if given and self.kind != kind:
                 raise ValueError(f"{given[0]} is for {kind}, and --data.kind is {self.kind}")
-        if self.group is not None and self.test_fraction is None:
-            raise ValueError("--data.group is what --data.test_fraction keeps together: give both")
-        for name in ("test_fraction", "rate", "spacing"):
+        if self.group is not None and self.test_fraction is None and self.held_out is None:
+            parts = "--data.test_fraction or --data.held_out"
+            raise ValueError(f"--data.group is what {parts} keeps together: give one of them too")
+        for name in ("test_fraction", "held_out", "rate", "spacing"):
             value = getattr(self, name)
             if value is not None and 0 in (value if isinstance(value, tuple) else (value,)):
                 raise ValueError(f"--data.{name} must be above 0, got {value}")
-        if self.test_fraction == 1:
-            raise ValueError("--data.test_fraction must be below 1: something must be trained on")
+        for name in ("test_fraction", "held_out"):
+            if getattr(self, name) == 1:
+                raise ValueError(f"--data.{name} must be below 1: something must be trained on")
+        for name in ("test_fraction", "group"):
+            if self.kind == "images" and self.path is None and getattr(self, name) is not None:
+                own = "the digits have a test set of their own, and no groups"
+                raise ValueError(f"--data.{name} is for data of --data.path: {own}")
         if self.spacing is not None and len(self.spacing) > 2:
             wanted = "one number, or one each for height and width"
             raise ValueError(f"--data.spacing must be {wanted}, got {len(self.spacing)}")
