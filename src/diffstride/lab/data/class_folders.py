@@ -74,7 +74,11 @@ def _whole(
         raise DataError(f"{root} must have {wanted} for each of two classes or more, got {got}")
     labels = torch.tensor([classes.index(name) for _, name in examples])
     whole = FilePaths("train", labels, tuple(path for path, _ in examples))
-    return Unsplit(str(folder), whole, tuple(classes), groups_of(whole, root, group))
+    groups = groups_of(whole, root, group)
+    real_paths = [files[path] for path in whole.paths]
+    if groups is None and len({*real_paths}) < len(real_paths):  # links to a file beside it
+        groups = real_paths
+    return Unsplit(str(folder), whole, tuple(classes), groups)
 
 
 def groups_of(files: FilePaths, root: Path, group: str | None) -> list[str] | None:

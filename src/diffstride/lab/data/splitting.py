@@ -97,7 +97,8 @@ class HoldOut:
 def has_test_set(path: object, where: str = "a test set") -> DataError:
     """Return the error for a part to test on where there is a test set."""
     wrong = f"{path} has {where} of its own"
-    return DataError(f"{wrong}: leave out --data.test_fraction, or move the test set elsewhere")
+    instead = "give --data.held_out to test on a part of the training set"
+    return DataError(f"{wrong}: leave out --data.test_fraction, or {instead}")
 
 
 def choose(number: int, limit: int | None) -> list[int] | None:
