@@ -10,7 +10,7 @@ from diffstride.lab.data import labelled_files
 from diffstride.lab.data.labelled_files import AUDIO, DataError
 from diffstride.lab.data.opening import open_files
 from diffstride.lab.data.published import LAYOUTS, SCENES, read_published, recognise
-from diffstride.lab.runs.config import DataConfig
+from diffstride.lab.runs.data_config import DataConfig
 from tests.lab.data.published_trees import BIRDS, TREES, write
 
 

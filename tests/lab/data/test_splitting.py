@@ -80,13 +80,13 @@ def test_what_can_not_be_split_is_said(capsys):
     with pytest.raises(DataError, match=r"set can't be split .* every class has a single example"):
         HoldOut(0.5).split("set", [0, 1, 2], None)
     with pytest.raises(DataError, match=r"set can't be split .* 1 group of 'who' can't be in two"):
-        HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a"] * 4)
+        HoldOut(0.5, group="who").split("set", [0, 0, 1, 1], ["a"] * 4)
     with pytest.raises(DataError, match=r"set can't be split .* 2 groups? of 'who'"):
-        HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a", "a", "b", "b"])
+        HoldOut(0.5, group="who").split("set", [0, 0, 1, 1], ["a", "a", "b", "b"])
     for missing in (math.nan, ["a"]):
         wanted = "set: example 1, counted from 0, must have a number or a word in 'who', got "
         with pytest.raises(DataError, match=wanted):
-            HoldOut(0.5, "who").split("set", [0, 0, 1, 1], ["a", missing, "b", "b"])
+            HoldOut(0.5, group="who").split("set", [0, 0, 1, 1], ["a", missing, "b", "b"])
     assert capsys.readouterr().err == ""
     HoldOut(0.5).split("set", [0, 0, 1, 1, 2], None)
     assert "set: 1 of 3 classes are not tested: there is but one example" in capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_folders_by_class_are_split_by_group(names, group, tmp_path):
         (
             ["a/0.wav", "b/0.wav"],
             {"test_fraction": 0.5, "group": "speaker"},
-            "--data.group of folders by class must be folder or prefix, got 'speaker'",
+            "--data.group of files must be folder or prefix, got 'speaker'",
         ),
         (["a/0.wav", "b/0.wav"], {"test_fraction": 0.5}, "every class has a single example"),
     ],

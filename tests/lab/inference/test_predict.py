@@ -22,7 +22,7 @@ from diffstride.lab.data.images import EncodedImages, read_images
 from diffstride.lab.data.labelled_files import FilePaths
 from diffstride.lab.inference import predict
 from diffstride.lab.inference import trained_model as preparation
-from diffstride.lab.runs.config import DataConfig
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import trained_run
 from diffstride.lab.training.recipes import RECIPES

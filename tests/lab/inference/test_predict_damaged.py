@@ -11,7 +11,7 @@ from diffstride import models
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.inference import predict
 from diffstride.lab.inference import trained_model as preparation
-from diffstride.lab.runs.config import DataConfig
+from diffstride.lab.runs.data_config import DataConfig
 from tests.lab.data.example_files import (
     blank_picture,
     encode_picture,

@@ -16,7 +16,7 @@ from diffstride.lab.cli import main
 from diffstride.lab.inference import predict
 from diffstride.lab.inference import trained_model as preparation
 from diffstride.lab.inference.readers import READERS, AudioReader, ImageReader
-from diffstride.lab.runs.config import DataConfig
+from diffstride.lab.runs.data_config import DataConfig
 from tests.lab.data.example_files import encode_picture, encode_sound, tone
 from tests.lab.inference.tiny_onnx import tiny_onnx
 

@@ -11,7 +11,8 @@ from torch import nn
 from diffstride import DiffStride1d, DiffStride2d
 from diffstride.lab.cli import main
 from diffstride.lab.runs.axes import data_axes, image_axes
-from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
+from diffstride.lab.runs.config import Config, ModelConfig
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.resolution import COLUMNS, curves, enough, read_resolution, sentences
 from diffstride.lab.training import resolution

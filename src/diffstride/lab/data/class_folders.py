@@ -14,20 +14,23 @@ from diffstride.lab.data.labelled_files import (
     Kind,
 )
 from diffstride.lab.data.splitting import ADVICE, HoldOut, has_test_set
+from diffstride.lab.data.task_splitting import Unsplit
 
 
 def read_class_folders(
     folder: Path, files: Mapping[Path, str], kind: Kind, hold_out: HoldOut | None
-) -> FileDataset:
+) -> FileDataset | Unsplit:
     """Return the training and the test set of a folder, of which :func:`walk` gave the files.
 
-    A file is of the class whose folder it is in, however deep; those of other kinds are left out.
+    With ``hold_out``, return the set that it is to be set apart of. A file is of the class whose
+    folder it is in, however deep; those of other kinds are left out.
     """
     test = next((name for name in TEST_SPLITS if (folder / name).is_dir()), "")
     if hold_out is not None:
-        if test and (folder / "train").is_dir():
+        own_test = test if (folder / "train").is_dir() else ""
+        if own_test and hold_out.test_fraction is not None:
             raise has_test_set(folder)
-        return _split(folder, files, kind, hold_out)
+        return _whole(folder, files, kind, hold_out.group, own_test)
     trained = {path.name for path in (folder / "train").glob("[!.]*") if path.is_dir()}
     trained.discard("__MACOSX")
     if len(trained) < 2 or not test:
@@ -48,19 +51,22 @@ def read_class_folders(
     return FileDataset.of(train, tested, classes)
 
 
-def _split(folder: Path, files: Mapping[Path, str], kind: Kind, hold_out: HoldOut) -> FileDataset:
-    """Return two sets of the files of a folder by class, or of one whose only folder is train."""
+def _whole(
+    folder: Path, files: Mapping[Path, str], kind: Kind, group: str | None, test: str
+) -> Unsplit:
+    """Return the files of a folder by class, or those in train, alone or beside a test set."""
     inside = defaultdict(set)  # what each folder has
     for path in files:
         if path.suffix.lower() in kind.suffixes and path.parent != folder:
             first, *rest = path.relative_to(folder).parts
             inside[first].add(rest[0] if rest[1:] else "")
-    root = folder / "train" if [*inside] == ["train"] else folder
-    if len(inside) > 1 < len(inside.get("train", ())):
+    root = folder / "train" if test or [*inside] == ["train"] else folder
+    if not test and len(inside) > 1 < len(inside.get("train", ())):
         others = ", ".join(sorted({*inside} - {"train"})[:5])
         wrong = f"{folder} has a folder train with folders in it, and {others} beside it"
         raise DataError(f"{wrong}: give {folder / 'train'} if it is a set, and no class")
-    examples = _examples({"train": root}, files, kind)["train"]
+    roots = {"train": root, **({test: folder / test} if test else {})}
+    examples = _examples(roots, files, kind)["train"]
     classes = sorted({name for _, name in examples})
     if len(classes) < 2:
         wanted = f"a folder of {kind.name} files ({', '.join(kind.suffixes[:5])}, ...)"
@@ -68,14 +74,19 @@ def _split(folder: Path, files: Mapping[Path, str], kind: Kind, hold_out: HoldOu
         raise DataError(f"{root} must have {wanted} for each of two classes or more, got {got}")
     labels = torch.tensor([classes.index(name) for _, name in examples])
     whole = FilePaths("train", labels, tuple(path for path, _ in examples))
-    groups = None
-    if hold_out.group is not None:
-        groups = [_group(path, root, hold_out.group) for path in whole.paths]
-    return hold_out.of_files(folder, whole, classes, groups)
+    groups = groups_of(whole, root, group)
+    real_paths = [files[path] for path in whole.paths]
+    if groups is None and len({*real_paths}) < len(real_paths):  # links to a file beside it
+        groups = real_paths
+    return Unsplit(str(folder), whole, tuple(classes), groups)
+
+
+def groups_of(files: FilePaths, root: Path, group: str | None) -> list[str] | None:
+    """Return what each file must share its set with: those of its folder, or of its prefix."""
+    return None if group is None else [_group(path, root, group) for path in files.paths]
 
 
 def _group(path: Path, root: Path, group: str) -> str:
-    """Return what a file must share its set with: those of the same folder, or the same prefix."""
     _, *folders, name = path.relative_to(root).parts
     if group == "folder" and folders:
         return folders[0]
@@ -85,7 +96,7 @@ def _group(path: Path, root: Path, group: str) -> str:
     wanted = {"folder": "in a folder within its class", "prefix": "called GROUP_..."}
     if group in wanted:
         raise DataError(f"{path} must be {wanted[group]} for --data.group {group}")
-    raise DataError(f"--data.group of folders by class must be folder or prefix, got {group!r}")
+    raise DataError(f"--data.group of files must be folder or prefix, got {group!r}")
 
 
 def _examples(

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from diffstride.lab.data.labelled_files import IMAGE, DataError, FileSet, decode_all, unreadable
 from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.splitting import HoldOut
 
 # After training on random parts, images are scaled to cover this much more than their size before
 # the middle is cut out: 224 pixels of 256.
@@ -119,8 +120,11 @@ class ImageDataset(NamedTuple):
         return self.train.size
 
 
-def load_digits(limit: int | None = None) -> ImageDataset:
-    """Return the 1797 digits of scikit-learn at 32×32; a quarter, always the same, is for tests."""
+def load_digits(limit: int | None = None, held_out: float | None = None) -> ImageDataset:
+    """Return the 1797 digits of scikit-learn at 32×32; a quarter, always the same, is for tests.
+
+    With ``held_out``, that part of the other three quarters takes its place.
+    """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -131,6 +135,10 @@ def load_digits(limit: int | None = None) -> ImageDataset:
     train, test, train_labels, test_labels = train_test_split(
         pixels, labels, test_size=0.25, stratify=labels, random_state=0
     )
+    if held_out is not None:
+        kept, apart = HoldOut(held_out=held_out).split("digits", train_labels.tolist(), None)
+        test, test_labels = train[apart], train_labels[apart]
+        train, train_labels = train[kept], train_labels[kept]
     # These are shuffled: the first ones are from all over.
     trained = DecodedImages(train[:limit], train_labels[:limit])
     tested = DecodedImages(test[:limit], test_labels[:limit])
@@ -147,12 +155,13 @@ def load(
     encoded: bool = False,
     classes: Sequence[str] | None = None,
     test_fraction: float | None = None,
+    held_out: float | None = None,
     group: str | None = None,
 ) -> ImageDataset:
     """Open a training and a test set of images, and read them into memory unless ``encoded``.
 
     Args:
-        path, label, limit, classes, test_fraction, group: as in :func:`open_files`.
+        path, label, limit, classes, test_fraction, held_out, group: as in :func:`open_files`.
         image_size: the side to which the shorter side of images is scaled, before the middle is cut
             out; without it, images of different sizes are errors.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
@@ -165,6 +174,7 @@ def load(
         limit=limit,
         classes=classes,
         test_fraction=test_fraction,
+        held_out=held_out,
         group=group,
     )
     skipped: list[str] = []

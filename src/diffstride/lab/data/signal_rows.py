@@ -82,12 +82,15 @@ def number_rows(
     """Return both sets with numbers for classes, and the names of these.
 
     Classes are the labels that there are: numbers in their order, then words in theirs. ``known``
-    are those of a run that was trained; labels must be their names, or else their numbers.
+    are those of a run that was trained; labels must be their names, or else their numbers. With
+    ``hold_out``, the second set is a part of the first.
     """
     if test is None and hold_out is None:
         raise DataError(f"{path} has no test set: {ADVICE}")
-    if test is not None and hold_out is not None:
-        raise has_test_set(path)
+    if hold_out is not None:
+        if test is not None and hold_out.test_fraction is not None:
+            raise has_test_set(path)
+        test = None
     for split, rows in (("train", train), ("test", test)):
         if rows is not None and not rows:
             raise DataError(f"{path}: there is nothing to read in the {split} set")
@@ -108,7 +111,8 @@ def number_rows(
         groups = [row.group for row in every] if hold_out.group is not None else None
         chosen = list(hold_out.split(path, labels.tolist(), groups))
     trained, tested = (whole.select(part) for part in chosen)
-    return trained, replace(tested, split="test"), tuple(known or numbers)
+    name = hold_out.split_name if hold_out else "test"
+    return trained, replace(tested, split=name), tuple(known or numbers)
 
 
 def _class_name(row: Row) -> str:

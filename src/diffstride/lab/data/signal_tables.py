@@ -42,8 +42,14 @@ def read_tables(
     tables = [[_read(file, label) for file in chosen] for chosen in (train, test or [])]
     usual = "first" if files[0].suffix.lower() == ".tsv" else None
     place = _label_place(tables[0], label, usual, group)
-    rows = [[row for table in some for row in _rows(table, label, place, group)] for some in tables]
-    return rows[0], rows[1] if test else None, None
+    train_rows = [row for table in tables[0] for row in _rows(table, label, place, group)]
+    # A test set beside them is in no part that groups are kept together in, and may have none.
+    test_rows = [
+        row
+        for table in tables[1]
+        for row in _rows(table, label, place, group if group in table.header else None)
+    ]
+    return train_rows, test_rows if test else None, None
 
 
 def _sets(path: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path] | None]:

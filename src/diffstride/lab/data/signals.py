@@ -94,6 +94,7 @@ def load(
     classes: Sequence[str] | None = None,
     cache: str | Path = "~/.cache/diffstride",
     test_fraction: float | None = None,
+    held_out: float | None = None,
     group: str | None = None,
 ) -> SignalDataset:
     """Open a training and a test set of signals.
@@ -108,12 +109,12 @@ def load(
         skip_corrupt: leave out signals that can't be read, and say which.
         classes: their names, where the data have only numbers: those of a run that was trained.
         cache: the folder in which decoded files are kept.
-        test_fraction, group: as in :func:`open_files`.
+        test_fraction, held_out, group: as in :func:`open_files`.
 
     Raises:
         DataError: what is wrong with the data, and where.
     """
-    hold_out = None if test_fraction is None else HoldOut(test_fraction, group)
+    hold_out = HoldOut.of(test_fraction, held_out, group)
     folder = Path(path).expanduser()
     found = find_rows(folder, label, hold_out)
     splits: list[Any]
@@ -126,6 +127,7 @@ def load(
             limit=limit,
             classes=classes,
             test_fraction=test_fraction,
+            held_out=held_out,
             group=group,
         )
     else:

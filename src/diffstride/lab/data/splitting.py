@@ -1,4 +1,4 @@
-"""Which examples are tested on where no test set is given, and which are taken of too many.
+"""Which examples are set apart to be tested on, and which are taken of too many.
 
 Both are always the same ones: chosen with a seed of their own, not with that of a run.
 """
@@ -6,11 +6,12 @@ Both are always the same ones: chosen with a seed of their own, not with that of
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from diffstride.lab.data.labelled_files import DataError, FileDataset, FileSet
+from diffstride.lab.data.labelled_files import DataError
 
 SEED = 0
 ADVICE = "test on a part of them with --data.test_fraction, such as 0.2"
@@ -19,30 +20,67 @@ PASSES = 5  # the most times that groups are looked through for one that is bett
 
 @dataclass(frozen=True)
 class HoldOut:
-    """The wish to test on a part of the examples, and what must not be in both sets."""
+    """The wish to set examples apart, one part or both, and what must not be on two sides."""
 
-    fraction: float
+    test_fraction: float | None = None
+    """The part that is a test set, of data that have none."""
+    held_out: float | None = None
+    """The part of the training set that is tested on instead of the test set."""
     group: str | None = None
+
+    @classmethod
+    def of(
+        cls, test_fraction: float | None, held_out: float | None, group: str | None
+    ) -> "HoldOut | None":
+        """Return the wish, or None if there is nothing to set apart."""
+        if test_fraction is None and held_out is None:
+            return None
+        return cls(test_fraction, held_out, group)
+
+    @property
+    def split_name(self) -> str:
+        """What the set is called that is tested on."""
+        return "test" if self.held_out is None else "held-out"
 
     def split(
         self, path: object, labels: Sequence[int], groups: Sequence[Hashable] | None
     ) -> tuple[list[int], list[int]]:
         """Return the numbers of the examples to train on and to test on.
 
-        Without groups, each class is split by itself. Groups stay together: :func:`by_group`.
-        Classes of a single example or group are trained on and not tested, which is said; if that
-        leaves nothing to test on, it is a DataError.
+        With both parts, examples of the first, the test set, are in neither. Without groups, each
+        class is split by itself. Groups stay together: :func:`by_group`. Classes of a single
+        example or group are trained on and not tested, which is said; if that leaves nothing to
+        test on, it is a DataError.
         """
+        train, test = list(range(len(labels))), list[int]()
+        for fraction in (self.test_fraction, self.held_out):
+            if fraction is not None:
+                inside = None if groups is None else [groups[i] for i in train]
+                kept, apart = self._split(path, [labels[i] for i in train], inside, fraction)
+                train, test = [train[i] for i in kept], [train[i] for i in apart]
+        return train, test
+
+    def check_groups(self, path: object, groups: Sequence[Any]) -> None:
+        """Raise a DataError if an example is in no group."""
+        for i, group in enumerate(groups):
+            if group != group or not isinstance(group, Hashable):  # NaN would be no group
+                wanted = f"a number or a word in {self.group!r}"
+                wrong = f"example {i}, counted from 0, must have {wanted}, got {group}"
+                raise DataError(f"{path}: {wrong}")
+
+    def _split(
+        self,
+        path: object,
+        labels: Sequence[int],
+        groups: Sequence[Hashable] | None,
+        fraction: float,
+    ) -> tuple[list[int], list[int]]:
         if groups is None:
-            train, test = by_class(labels, self.fraction)
+            train, test = by_class(labels, fraction)
         else:
-            for i, group in enumerate(groups):
-                if group != group or not isinstance(group, Hashable):  # NaN would be no group
-                    wanted = f"a number or a word in {self.group!r}"
-                    wrong = f"example {i}, counted from 0, must have {wanted}, got {group}"
-                    raise DataError(f"{path}: {wrong}")
-            train, test = by_group(labels, groups, self.fraction)
-        what = "example" if groups is None else f"group of {self.group!r}"
+            self.check_groups(path, groups)
+            train, test = by_group(labels, groups, fraction)
+        what = "example" if self.group is None else f"group of {self.group!r}"
         if not test:
             reason = f"every class has a single {what}"
             if groups is not None:
@@ -55,23 +93,12 @@ class HoldOut:
             print(f"{path}: {wrong}: there is but one {what} to spare of each", file=sys.stderr)
         return train, test
 
-    def of_files(
-        self,
-        path: object,
-        files: FileSet,
-        classes: Sequence[str],
-        groups: Sequence[Hashable] | None,
-    ) -> FileDataset:
-        """Return files as two sets."""
-        train, test = self.split(path, files.labels.tolist(), groups)
-        tested = replace(files.select(test), split="test")
-        return FileDataset(files.select(train), tested, tuple(classes))
-
 
 def has_test_set(path: object, where: str = "a test set") -> DataError:
     """Return the error for a part to test on where there is a test set."""
     wrong = f"{path} has {where} of its own"
-    return DataError(f"{wrong}: leave out --data.test_fraction, or move the test set elsewhere")
+    instead = "give --data.held_out to test on a part of the training set"
+    return DataError(f"{wrong}: leave out --data.test_fraction, or {instead}")
 
 
 def choose(number: int, limit: int | None) -> list[int] | None:

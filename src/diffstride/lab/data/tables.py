@@ -13,6 +13,7 @@ import torch
 
 from diffstride.lab.data.labelled_files import TEST_SPLITS, DataError, FileDataset, Kind, TableFiles
 from diffstride.lab.data.splitting import ADVICE, HoldOut, has_test_set
+from diffstride.lab.data.task_splitting import Unsplit
 
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")  # usual names of the column of labels
 # The most classes that labels without names may have, or ten for each example if that is more.
@@ -26,10 +27,11 @@ def read_table(
     label: str | None,
     known_classes: Sequence[str] | None,
     hold_out: HoldOut | None = None,
-) -> FileDataset:
+) -> FileDataset | Unsplit:
     """Return the files and labels in parquet files, or without any in a dataset on the hub.
 
-    With ``hold_out`` there must be no test set: it says what of the training set becomes one.
+    With ``hold_out``, return the training set that it is to be set apart of; no test set is needed
+    then, and there must be none if a part becomes one.
     """
     on_hub = f"{path} is no folder here, and as a dataset of the hub it"
     splits = _load_parquet(path, parquet, hold_out is not None) if parquet else _load(on_hub, path)
@@ -37,7 +39,7 @@ def read_table(
     if "train" not in splits or not (tests or hold_out):
         wrong = f"{path} must have a train and a test split, got {', '.join(splits)}"
         raise DataError(f"{wrong}: {ADVICE}" if "train" in splits else wrong)
-    if tests and hold_out:
+    if tests and hold_out and hold_out.test_fraction is not None:
         raise has_test_set(path)
     train = splits["train"]
     column, target = _columns(train, kind, label)
@@ -95,7 +97,7 @@ def read_table(
         if None in groups:
             row = f"row {groups.index(None)}"
             raise DataError(f"{path}, {row}: there is nothing in column {hold_out.group}")
-    return hold_out.of_files(path, whole, classes, groups)
+    return Unsplit(path, whole, classes, groups)
 
 
 def _load_parquet(path: str, files: Sequence[Path], whole: bool) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from diffstride.analysis.stride_table import stride_table
 from diffstride.lab.data import images, spectrogram
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH
-from diffstride.lab.runs.config import DataConfig
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.models.pretrained import CONFIG, WEIGHTS, read_config
 from diffstride.surgery.export import export_onnx

@@ -32,8 +32,9 @@ def summary(chapter: Chapter) -> Section:
             cards, text = [finished, *cards, spent], _spreads(sweep)
     elif len(chapter.runs) == 1:
         (run,) = chapter.runs
+        tested = "Held-out" if run.config["data"].get("held_out") else "Test"
         cards = [
-            ("Test accuracy", percent(run.last("test_accuracy"))),
+            (f"{tested} accuracy", percent(run.last("test_accuracy"))),
             ("Million MACs", number(run.last("mmacs"))),
             ("Epochs", f"{run.epochs} of {run.planned_epochs}"),
             spent,
@@ -205,8 +206,9 @@ def _data(run: RunRecord) -> dict[str, str]:
     if classes := facts.get("classes"):
         by_task = classes.items() if isinstance(classes, dict) else ()
         values["classes"] = _shown({k: len(v) for k, v in by_task} or len(classes))
-    splits = [split for split in ("train", "test") if split in facts]
-    return values | {f"{split} examples": _shown(facts[split]) for split in splits}
+    tested = "held-out" if settings.get("held_out") else "test"
+    names = {"train": "train examples", "test": f"{tested} examples"}
+    return values | {name: _shown(facts[key]) for key, name in names.items() if key in facts}
 
 
 def _axis(axis: Axis, size: int) -> str:

@@ -24,6 +24,7 @@ SHARED_SETTINGS = {
     ("model", "name"): "{}",
     ("model", "width"): "width {:g}",
     ("model", "smoothness"): "R = {:g}",
+    ("data", "held_out"): "{} of the training set held out to test on",
     ("data", "batch_size"): "batches of {}",
     ("trainer", "steps"): "{} steps an epoch",
     ("trainer", "epochs"): "epochs: {}",

@@ -4,20 +4,11 @@ The text under a field is its help, which comes at once: nothing heavy is import
 """
 
 import dataclasses
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
-import tyro
-
-T = TypeVar("T")
-
-
-def limited(default: T, least: float = -math.inf, most: float = math.inf) -> T:
-    """Return a field with a default and limits, which :meth:`Config.check` enforces."""
-    return field(default=default, metadata={"limits": (least, most)})
-
+from diffstride.lab.runs.data_config import DataConfig
+from diffstride.lab.runs.limits import check_limits, limited
 
 ModelName: TypeAlias = Literal[
     "resnet18",
@@ -71,91 +62,6 @@ class ModelConfig:
         passed = min(1.0, epoch / (epochs - 1)) if epochs > 1 else 1.0
         smoothness = self.smoothness + (end - self.smoothness) * passed
         return dataclasses.replace(self, smoothness=smoothness, smoothness_end=None)
-
-
-OF_KIND = {  # settings that only data of some kinds have
-    "images": ("image_size", "crop_padding", "flip", "inception_crop", "mixup", "spacing"),
-    "audio": ("task",),
-    "signals": ("rate", "length", "normalise"),
-}
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The data, and what is done to them in training."""
-
-    kind: Literal["images", "audio", "signals"] = "images"
-    """What is classified: images, spectrograms of sound, or signals as they are."""
-    path: str | None = None
-    """A folder of parquet files or of files by class, or the name of a dataset to download; of
-    signals also a folder or file of arrays or tables. Without one, images are handwritten digits
-    that need no network."""
-    label: str | None = None
-    """The column of labels, where there are several."""
-    test_fraction: float | None = limited(None, least=0, most=1)
-    """The part of the examples of each class to test on, where no test set is given: always the
-    same ones."""
-    group: str | None = None
-    """With test_fraction: the column of what must not be in both sets, such as the speaker. In
-    folders by class it is "folder", the one that a file is in within its class, or "prefix", its
-    name up to the first "_"."""
-    rate: float | None = limited(None, least=0)
-    """For signals: samples a second, where files do not say. Files that say another are resampled
-    in training."""
-    length: int | None = limited(None, least=1, most=2**24)
-    """For signals: how many samples the network sees at once; as many as the longest signal to
-    train on has unless given. Shorter ones are filled up, longer ones cut into pieces."""
-    normalise: Literal["set", "each"] = "set"
-    """For signals: whether mean and spread are taken out as those of all of the training set, or
-    as those of each signal or piece of one, so that how large it is tells nothing."""
-    spacing: tuple[float, ...] | None = limited(None, least=0)
-    """For images: millimetres from pixel to pixel, one number or one each for height and width; as
-    the network sees them, that is after images were scaled to image_size."""
-    layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
-    """For audio: the dataset whose official folders are in path; recognised unless given."""
-    task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """For audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
-    cache: str = "~/.cache/diffstride"
-    """For recordings: the folder in which they are kept decoded."""
-    # Larger batches, images or shifts would fill the memory of any machine before the first step.
-    batch_size: int = limited(256, least=1, most=2**16)
-    """Examples in a step, over all processes and tasks."""
-    image_size: int | None = limited(None, least=1, most=2**13)
-    """The side to which images are scaled; they stay as they are unless given."""
-    crop_padding: int = limited(0, least=0, most=2**10)
-    """The most pixels by which an image is shifted at random."""
-    flip: bool = False
-    """Whether images are mirrored at random."""
-    inception_crop: bool = False
-    """Whether a random part, 8 % to 100 %, of each image is scaled to image_size.
-    Images are then decoded anew every time instead of held in memory, in colour."""
-    mixup: float = limited(0.0, least=0)
-    """The parameter of mixup, its alpha; 0 for none."""
-    limit: int | None = limited(None, least=1)
-    """The most examples that are used of the training set, and also of the test set; all unless
-    given."""
-    skip_corrupt: bool = False
-    """Whether files that can't be read are left out and counted, instead of an error.
-    With inception_crop, all images are tried before training."""
-
-    def check_kind(self) -> None:
-        """Raise a ValueError if there are settings that data of this kind do not have."""
-        usual = DataConfig()
-        for kind, names in OF_KIND.items():
-            given = [f"--data.{n}" for n in names if getattr(self, n) != getattr(usual, n)]
-            if given and self.kind != kind:
-                raise ValueError(f"{given[0]} is for {kind}, and --data.kind is {self.kind}")
-        if self.group is not None and self.test_fraction is None:
-            raise ValueError("--data.group is what --data.test_fraction keeps together: give both")
-        for name in ("test_fraction", "rate", "spacing"):
-            value = getattr(self, name)
-            if value is not None and 0 in (value if isinstance(value, tuple) else (value,)):
-                raise ValueError(f"--data.{name} must be above 0, got {value}")
-        if self.test_fraction == 1:
-            raise ValueError("--data.test_fraction must be below 1: something must be trained on")
-        if self.spacing is not None and len(self.spacing) > 2:
-            wanted = "one number, or one each for height and width"
-            raise ValueError(f"--data.spacing must be {wanted}, got {len(self.spacing)}")
 
 
 @dataclass(frozen=True)
@@ -243,13 +149,7 @@ class Config:
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
-        for option, number, (least, most) in _numbers(self):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"--{option} must be a finite number, got {number}")
-            if number < least:
-                raise ValueError(f"--{option} must be at least {least}, got {number}")
-            if number > most:
-                raise ValueError(f"--{option} must be at most {most:,}, got {number:,}")
+        check_limits(self)
         if self.name is not None:
             check_name(self.name)
         processes = self.trainer.devices * self.trainer.num_nodes
@@ -278,14 +178,3 @@ def check_name(name: str) -> None:
     if name in ("", ".", "..") or not name.isprintable() or set(name) & set("/\\:"):
         rule = "the name of one folder, without / or \\ or : and printable"
         raise ValueError(f"--name must be {rule}, got {name!r}: --out says where that folder is")
-
-
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float, tuple[float, float]]]:
-    """Yield every number of a config, with the name of its option and its limits."""
-    for setting in dataclasses.fields(config):
-        option, value = f"{prefix}{setting.name}", getattr(config, setting.name)
-        if dataclasses.is_dataclass(value):
-            yield from _numbers(value, f"{option}.")
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, int | float):
-                yield option, number, setting.metadata.get("limits", (-math.inf, math.inf))

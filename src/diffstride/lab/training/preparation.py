@@ -12,11 +12,13 @@ from diffstride import models
 from diffstride.lab.data import batches, images, recordings, signal_batches, signals
 from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatches
 from diffstride.lab.data.labelled_files import AUDIO, DataError
-from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.opening import open_tasks
 from diffstride.lab.data.signal_batches import SignalBatches, SignalEvaluation
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
+from diffstride.lab.data.splitting import HoldOut
 from diffstride.lab.runs.axes import OF_SOUND, as_facts, image_axes
-from diffstride.lab.runs.config import Config, DataConfig, ModelConfig
+from diffstride.lab.runs.config import Config, ModelConfig
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
 from diffstride.lab.training.signal_classifier import SignalClassifier
 
@@ -60,7 +62,7 @@ def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
 def _images(config: Config, known: Facts | None) -> Prepared:
     options = config.data
     if options.path is None:
-        data = images.load_digits(options.limit)
+        data = images.load_digits(options.limit, options.held_out)
     else:
         data = images.load(
             options.path,
@@ -71,6 +73,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
             encoded=options.inception_crop,
             classes=known["classes"] if known else None,
             test_fraction=options.test_fraction,
+            held_out=options.held_out,
             group=options.group,
         )
     if known is None:
@@ -110,16 +113,11 @@ def _images(config: Config, known: Facts | None) -> Prepared:
 def _audio(config: Config, known: Facts | None) -> Prepared:
     options = config.data
     train, test, classes = {}, {}, {}
-    for name, (path, label) in _tasks(options).items():
-        *splits, classes[name] = open_files(
-            path,
-            AUDIO,
-            layout=options.layout,
-            label=label,
-            limit=options.limit,
-            test_fraction=options.test_fraction,
-            group=options.group,
-        )
+    tasks = _tasks(options)
+    hold_out = HoldOut.of(options.test_fraction, options.held_out, options.group)
+    opened = open_tasks(tasks, AUDIO, layout=options.layout, limit=options.limit, hold_out=hold_out)
+    for name, (path, _) in tasks.items():
+        *splits, classes[name] = opened[name]
         train[name], test[name] = (
             recordings.load(files, options.cache, path, skip_corrupt=options.skip_corrupt)
             for files in splits
@@ -176,6 +174,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
         classes=known["classes"] if known else None,
         cache=options.cache,
         test_fraction=options.test_fraction,
+        held_out=options.held_out,
         group=options.group,
     )
     rate, length = data.test.rate, options.length

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from diffstride.analysis.stride_table import stride_table
 from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
+from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
@@ -85,7 +86,8 @@ def measure(
         given = f"{data_path} with {prepared.ratio:g} times as many"
         raise RunError(f"resolution of {folder} is measured on signals of {wanted}, got {given}")
     size, axes = tuple(prepared.facts["size"]), data_axes(run.data, run.config.data.kind)
-    facts = {"data": data_path or TEST_DATA, "weights": "best" if best else "last"}
+    own = TEST_DATA if run.config.data.held_out is None else HELD_OUT
+    facts = {"data": data_path or own, "weights": "best" if best else "last"}
     with locked(run.folder):
         taken = Reduction(size, axes, steps, resize, task)
         found = taken.curves(prepared.module, prepared.test, facts)

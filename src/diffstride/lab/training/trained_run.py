@@ -17,6 +17,7 @@ from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.splitting import ADVICE
 from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.classifier import Classifier
@@ -128,7 +129,8 @@ def load_prepared(
 ) -> tuple[Run, Prepared]:
     """Return a run with its network as it was trained, and its test data, or others.
 
-    Other signals keep their sampling rate.
+    What was held out of its training set is its test data, which is said on stderr. Other signals
+    keep their sampling rate.
     """
     run = Run.open(folder)
     weights, config = _read_weights(run, best)  # before the data, which take longer
@@ -137,7 +139,7 @@ def load_prepared(
             wrong = "is of several tasks, and one --data.path is not enough"
             raise RunError(f"{folder} {wrong}: evaluate it without")
         # They have a test set of their own: nothing of it is set apart.
-        other = replace(config.data, path=data_path, test_fraction=None, group=None)
+        other = replace(config.data, path=data_path, test_fraction=None, held_out=None, group=None)
         config = replace(config, data=other)
     try:
         prepared = prepare(config, run.data, at_own_rate=data_path is not None)
@@ -147,6 +149,9 @@ def load_prepared(
         wanted = "a training and a test set, as for `train`; the latter is evaluated on"
         raise DataError(f"{data_path} must have {wanted}") from error
     _load_weights(prepared.module, weights, run)
+    if config.data.held_out is not None:
+        part = f"{HELD_OUT} (--data.held_out {config.data.held_out:g})"
+        print(f"{folder} is judged on {part}, not on a test set", file=sys.stderr)
     return run, prepared
 
 
@@ -175,7 +180,8 @@ def summary(folder: str | Path) -> list[str]:
     """Return lines on the last accuracy of a run, and on what it learned."""
     run = Run.open(folder)
     last = run.metrics("mmacs")[-1]
-    lines = [f"test accuracy {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
+    on = "test accuracy" if run.config.data.held_out is None else f"accuracy on {HELD_OUT}"
+    lines = [f"{on} {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
     if skipped := run.data.get("skipped"):
         lines.append(f"{len(skipped)} files could not be read and were left out: data.json")
     if run.config.model.downsampling not in ("diffstride", "spectral"):
