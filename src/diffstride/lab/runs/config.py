@@ -78,6 +78,10 @@ class OptimConfig:
     """The decay of weights; strides, biases and normalisations have none."""
     stride_lr: float | None = limited(None, least=0)
     """The learning rate of strides; lr unless given. Short runs need more than that."""
+    strides_by: Literal["gradient", "trials"] = "gradient"
+    """How strides are learned: by the gradient of their windows; or by trials, every step with
+    others of the same cost, which are compared on examples that are held out. Trials need a budget
+    to spend, and --data.held_out."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
@@ -144,6 +148,16 @@ class Config:
             raise ValueError("--macs_budget and --ms_budget were both given: a run has one budget")
         if self.spend and not given:
             raise ValueError("--spend needs a budget to spend: --macs_budget or --ms_budget")
+        if self.optim.strides_by == "trials":
+            if not self.spend:
+                wanted = "--spend and --macs_budget or --ms_budget: strides of one cost are tried"
+                raise ValueError(f"--optim.strides_by trials needs {wanted}")
+            if self.data.held_out is None:
+                wanted = "--data.held_out, the part of the training examples to compare them on"
+                raise ValueError(f"--optim.strides_by trials needs {wanted}")
+            if self.model.downsampling != "diffstride":
+                got = f"got {self.model.downsampling}"
+                raise ValueError(f"strides are tried with --model.downsampling diffstride, {got}")
         if self.ms_budget and self.timings is None and processes > 1:
             raise ValueError("--ms_budget with several processes needs --timings FILE")
 

@@ -62,18 +62,31 @@ class Classifier(LightningModule):
     def on_train_batch_end(self, *_: Any) -> None:
         self.keep_budget()
 
-    def keep_budget(self) -> None:
-        """Bring strides to where the network costs no more than the config allows, or that."""
+    @property
+    def budget(self) -> Budget | None:
+        """What the config says that the network may cost, if it does."""
         macs, ms = self.config.macs_budget, self.config.ms_budget
-        if macs is None and ms is None:
-            return
-        if self._budget is None:  # made when it is needed: it can't be sent between processes
+        if self._budget is None and not (macs is None and ms is None):
+            # Made when it is needed: it can't be sent between processes.
             limit: dict[str, Any] = {"ms": ms, "timings": self.timings}
             if macs is not None:
                 limit = {"macs": 1e6 * macs}
             limit["spend"] = self.config.spend
             self._budget = Budget(self.model, self.input_size, **limit)
-        self._budget.hold()
+        return self._budget
+
+    def keep_budget(self) -> None:
+        """Bring strides to where the network costs no more than the config allows, or that."""
+        if self.budget is not None:
+            self.budget.hold()
+
+    def loss_of(self, batch: Any) -> Tensor:
+        """Return the mean loss of a batch that is not trained on, and count nothing."""
+        sums, self.sums = self.sums, {}
+        try:
+            return self.training_step(batch, 0)
+        finally:
+            self.sums = sums
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each example by itself."""

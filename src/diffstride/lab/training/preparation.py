@@ -32,6 +32,8 @@ class Prepared(NamedTuple):
     module: Classifier
     train: ImageBatches | AudioBatches | SignalBatches
     test: ImageBatches | AudioEvaluation | SignalEvaluation
+    scored: ImageBatches | AudioBatches | SignalBatches
+    """Batches of test examples in random order, made as those to train on, but not changed."""
     ratio: float = 1.0
     """Of signals: their sampling rate, divided by the one that the network is for."""
 
@@ -107,7 +109,9 @@ def _images(config: Config, known: Facts | None) -> Prepared:
         std=std,
     )
     test = ImageBatches(data.test, options.batch_size, mean=mean, std=std)
-    return Prepared(facts, module, train, test)
+    some = min(options.batch_size, len(data.test))
+    scored = ImageBatches(data.test, some, shuffle=True, seed=config.seed, mean=mean, std=std)
+    return Prepared(facts, module, train, test, scored)
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
@@ -157,7 +161,9 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     )
     steps = config.trainer.steps
     windows = AudioBatches(train, options.batch_size, steps=steps, seed=config.seed)
-    return Prepared(facts, module, windows, AudioEvaluation(test, options.batch_size))
+    evaluation = AudioEvaluation(test, options.batch_size)
+    scored = AudioBatches(test, options.batch_size, seed=config.seed)
+    return Prepared(facts, module, windows, evaluation, scored)
 
 
 def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared:
@@ -214,7 +220,9 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
     )
     window = max(1, round(length * ratio))
     test = SignalEvaluation(data.test, batch_size, window, **scale)
-    return Prepared(facts, module, train, test, ratio)
+    some = min(batch_size, len(data.test))
+    scored = SignalBatches(data.test, some, length, seed=config.seed, **scale)
+    return Prepared(facts, module, train, test, scored, ratio)
 
 
 def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:

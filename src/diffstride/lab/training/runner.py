@@ -24,6 +24,7 @@ from diffstride.lab.training.examples import choose_examples
 from diffstride.lab.training.preparation import Prepared, prepare
 from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.run_timings import timings_of
+from diffstride.lab.training.stride_trying import StrideTrying
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
 # Called with the folder of a run that is trained, while no other process may write it.
@@ -135,6 +136,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     schedule = (
         [callbacks.SmoothnessSchedule(config.model.smoothness, end)] if end is not None else []
     )
+    trials = [StrideTrying(prepared.scored)] if config.optim.strides_by == "trials" else []
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -142,7 +144,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[*schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
+        callbacks=[*trials, *schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
@@ -157,9 +159,9 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
 
 @_quiet()
 def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None = None) -> None:
-    train, test = prepared.train, prepared.test
+    train, test, scored = prepared.train, prepared.test, prepared.scored
     train.epoch = lambda: trainer.current_epoch
-    train.place = test.place = lambda: (trainer.global_rank, trainer.world_size)
+    train.place = test.place = scored.place = lambda: (trainer.global_rank, trainer.world_size)
     try:
         trainer.fit(prepared.module, train, test, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as stop:
