@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from diffstride.analysis.budget_search import LARGEST, Search, Variables
 from diffstride.analysis.cost_model import CostModel
@@ -109,6 +109,15 @@ class Budget:
     def nearest(self, point: Sequence[float]) -> tuple[float, ...]:
         """Return the logarithms of strides near others at which the network costs what it may."""
         return self._search.nearest(self.variables.clipped(point))[0]
+
+    def slopes(self, strides: Sequence[Tensor]) -> list[Tensor]:
+        """Return how the cost changes with the logarithms of these parameters; not with others."""
+        values = iter(self._search.slopes(self.variables.read())[1])
+        found = {
+            layer.stride: torch.tensor([next(values) for _ in range(layer.stride.numel())])
+            for layer in self.variables.layers
+        }
+        return [found.get(p, torch.zeros(p.numel())).double().to(p.device) for p in strides]
 
     def hold(self) -> None:
         """Move the strides of the network until it costs what it may.

@@ -122,7 +122,7 @@ class Search:
     def _cost(self, point: Point) -> Any:
         return self.model.value_at(self.variables.given(point), self.unit)
 
-    def _slopes(self, point: Point) -> tuple[Any, list[float]]:
+    def slopes(self, point: Point) -> tuple[Any, list[float]]:
         """Return the cost, and how it changes with the logarithm of each stride."""
         given = self.variables.given(point)
         cost, slopes = self.model.gradient_at(given, self.unit)
@@ -174,7 +174,7 @@ class Search:
         point = start
         dear, cheap = (start, cost), (start, cost)
         for _ in range(3):
-            _, slopes = self._slopes(point)
+            _, slopes = self.slopes(point)
             steepest = max((abs(s) for s in slopes), default=0.0)
             if steepest == 0:
                 break
@@ -252,7 +252,7 @@ class Search:
         Those are tried that should come nearest, going by slopes.
         """
         samples = self.model.samples_at(self.variables.given(point))
-        _, slopes = self._slopes(point)
+        _, slopes = self.slopes(point)
         found, needed = (point, cost), self.limit - cost
         moves: list[tuple[float, dict[int, float]]] = []
         for i, places in enumerate(self.variables.places):

@@ -7,8 +7,8 @@ learns to work with all of them; now and then candidates are compared on example
 all with these weights; and what is tried next is near those that did best.
 """
 
-import random
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 from diffstride.strides.space import Point, StrideSpace
@@ -40,7 +40,7 @@ class StrideTrials:
         self, space: StrideSpace, steps: int, score: Callable[[], float], *, seed: int = 0
     ) -> None:
         if steps < len(ROUNDS):
-            raise ValueError(f"a search needs at least {len(ROUNDS)} steps of training, got {steps}")
+            raise ValueError(f"a search needs {len(ROUNDS)} steps of training or more, got {steps}")
         self.space, self.steps, self.score, self.seed = space, steps, score, seed
         self.step = 0
         self.kept: list[Point] = []
@@ -56,14 +56,14 @@ class StrideTrials:
 
     def begin_step(self) -> None:
         """Set the strides to try in this step."""
-        self.space.write(self._new(random.Random(f"{self.seed} step {self.step}")))
+        self.space.write(self._new(Random(f"{self.seed} step {self.step}")))
 
     def end_step(self) -> bool:
         """Count a step; compare candidates if it is the last of a round, and return whether."""
         self.step += 1
         if self.rounds == len(self._ends) or self.step < self._ends[self.rounds]:
             return False
-        numbers = random.Random(f"{self.seed} round {self.rounds}")
+        numbers = Random(f"{self.seed} round {self.rounds}")
         wanted = LATER if self.kept else FIRST
         candidates = [*self.kept, *(self._new(numbers) for _ in range(wanted - len(self.kept)))]
         scores = []
@@ -75,7 +75,7 @@ class StrideTrials:
         self.history.append({"step": self.step, "scores": scores, "kept": self.kept})
         return True
 
-    def _new(self, numbers: random.Random) -> Point:
+    def _new(self, numbers: Random) -> Point:
         """Return strides anywhere before the first round; then some near the best."""
         if not self.kept:
             return self.space.random(numbers)

@@ -1,0 +1,108 @@
+"""Lets strides follow the gradient of their windows, at a pace that is the same at any scale."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from diffstride.analysis.budget import Budget
+from diffstride.layers.resizer import learned_strides
+
+MEMORY, MEMORY_OF_SQUARES = 0.95, 0.99
+"""How much of its mean is kept from step to step, of the gradient and of its square."""
+
+
+class StrideOptimizer(Optimizer):
+    """Moves strides by per cent: learning that is the same for 16,000 samples and for 8.
+
+    Strides are moved by their logarithms, by at most ``lr`` a step: 0.01 is one per cent. Gradients
+    are averaged over some twenty steps, because that of one batch is mostly chance. Strides rest
+    while weights are young, and again before training ends, so that weights can settle at the
+    sizes found. With a budget the network costs that after every step, and of the gradient only
+    what is left along strides of the same cost is followed: strides move to where a
+    multiply-accumulate helps most.
+
+    Weights need an optimiser of their own, without strides: give it
+    ``parameter_groups(model, lr, weight_decay, strides=False)``. Call ``step()`` after its own,
+    before gradients are zeroed.
+
+    Args:
+        model: a network with learnable strides.
+        lr: by which part of itself a stride moves in a step, at most.
+        steps: how many steps there will be.
+        budget: what the network may cost; with ``spend=False`` at most.
+        rest: the parts of the training in which strides stay where they are: at first, in the end.
+
+    >>> import torch
+    >>> from diffstride import Budget, DiffStride1d
+    >>> model = nn.Sequential(
+    ...     DiffStride1d(4.0, smoothness=2.0), nn.Conv1d(1, 4, 3, padding=1), DiffStride1d(2.0))
+    >>> strides = StrideOptimizer(model, steps=10, budget=Budget(model, (1, 256), macs=10_000))
+    >>> for _ in range(10):
+    ...     _ = model(torch.rand(8, 1, 256)).square().mean().backward()
+    ...     strides.step()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float = 0.01,
+        *,
+        steps: int,
+        budget: Budget | None = None,
+        rest: tuple[float, float] = (0.1, 0.2),
+    ) -> None:
+        self.layers = [x for x in learned_strides(model).values() if x.stride.requires_grad]
+        strides = [layer.stride for layer in self.layers]
+        if not strides:
+            raise ValueError("the model has no learnable stride")
+        if not 0 <= lr < 1:
+            raise ValueError(f"lr must be a part of a stride, from 0 to 1, got {lr}")
+        if steps < 1:
+            raise ValueError(f"steps must be the steps of the whole training, got {steps}")
+        if min(rest) < 0 or sum(rest) > 1:
+            raise ValueError(f"rest must be two parts of a training, at most 1 in all, got {rest}")
+        self.budget, self.steps, self.rest = budget, steps, rest
+        super().__init__([{"params": strides, "name": "strides"}], {"lr": lr, "number": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Move the strides, if it is time to, and bring them to their budget."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        group = self.param_groups[0]
+        done, group["number"] = group["number"] / self.steps, group["number"] + 1
+        strides = [p for p in group["params"] if p.grad is not None]
+        gradients = [p.grad.double() * p.double() for p in strides]  # by their logarithms
+        if self.budget is not None and self.budget.spend:
+            gradients = _at_one_cost(gradients, self.budget.slopes(strides))
+        for stride, gradient in zip(strides, gradients, strict=True):
+            if not gradient.isfinite().all():
+                continue
+            state = self.state[stride]
+            if not state:
+                state["number"], state["mean"] = 0, torch.zeros_like(gradient)
+                state["square"] = torch.zeros_like(gradient)
+            state["number"] += 1
+            state["mean"].lerp_(gradient, 1 - MEMORY)
+            state["square"].lerp_(gradient.square(), 1 - MEMORY_OF_SQUARES)
+            if not self.rest[0] <= done < 1 - self.rest[1]:
+                continue
+            mean = state["mean"] / (1 - MEMORY ** state["number"])
+            square = state["square"] / (1 - MEMORY_OF_SQUARES ** state["number"])
+            moved = group["lr"] * (mean / square.sqrt().clamp(min=1e-30)).clamp(-1, 1)
+            stride.copy_(stride.double() * torch.exp(-moved))
+        for layer in self.layers:
+            layer.project()
+        if self.budget is not None:
+            self.budget.hold()
+        return loss
+
+
+def _at_one_cost(gradients: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
+    """Return what is left of a gradient along points of one cost, whose slopes are given."""
+    pairs = list(zip(gradients, slopes, strict=True))
+    along = sum(float((g * s).sum()) for g, s in pairs)
+    squares = sum(float(s.square().sum()) for s in slopes)
+    return [g - along / squares * s for g, s in pairs] if squares else gradients
