@@ -381,7 +381,7 @@ def test_equal_costs_are_told_apart_by_the_smallest_change():
     assert nearest_whole((2.4,), [(2, 3)], lambda numbers: None, 1.0) is None
 
 
-def test_many_numbers_are_found_one_or_two_at_a_time():
+def test_many_numbers_are_found_a_few_at_a_time():
     generator = torch.Generator().manual_seed(0)
     real = (1 + 2 * torch.rand(14, generator=generator)).tolist()
     choices = [(math.floor(s), math.ceil(s)) for s in real]
@@ -393,7 +393,7 @@ def test_many_numbers_are_found_one_or_two_at_a_time():
         return sum(1e9 * 1.5**i / math.prod(numbers[:i]) for i in range(len(numbers)))
 
     found = nearest_whole(real, choices, value, value(real))
-    assert len(asked) < 500
+    assert len(asked) < 2000
     best = nearest_whole(real, choices, value, value(real), most=2**14)
     pairs = zip(real, choices, strict=True)
     alone = [min(some, key=lambda n, s=s: abs(math.log(n / s))) for s, some in pairs]
@@ -410,15 +410,15 @@ def test_a_network_that_looks_at_sizes_is_not_run_for_every_combination():
         return x if x.shape[-1] % 2 else x[..., 1:]  # which is no formula
 
     def make():
-        pairs = [[DiffStride2d(1.5, **TIGHT), nn.Conv2d(3, 3, 3, padding=1)] for _ in range(4)]
+        pairs = [[DiffStride2d(1.5, **TIGHT), nn.Conv2d(3, 3, 3, padding=1)] for _ in range(5)]
         layers = nn.Sequential(*itertools.chain.from_iterable(pairs))
         return Does(forward, layers=layers)
 
-    plan = StridePlan.of(make(), (3, 60, 50))
+    plan = StridePlan.of(make(), (3, 90, 70))
     runs.clear()
     whole = plan.rounded(make())
-    assert whole.macs == pytest.approx(plan.macs, rel=0.1)
-    assert len(runs) < 200  # of 256 combinations
+    assert whole.macs == pytest.approx(plan.macs, rel=0.02)
+    assert len(runs) < 600  # of 1024 combinations
 
 
 def test_axes_that_share_a_stride_go_on_sharing_it():

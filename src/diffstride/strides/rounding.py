@@ -14,7 +14,7 @@ from diffstride.strides.sites import StrideSite
 
 MOST = 4096
 """How many combinations are tried one by one: twelve numbers between two whole ones each."""
-MOST_RUNS = 64
+MOST_RUNS = 300
 """The same, for a network that has to be run for each."""
 _LEARNABLE: dict[int, Any] = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
@@ -98,7 +98,7 @@ def nearest_whole(
     Costs that are equally far from it, in whole per cents, are told apart by the numbers: those win
     whose logarithms are nearest to the logarithms of what was wanted (sum of squares). All
     combinations are tried if there are not too many. Otherwise the search starts with each number
-    by itself, and changes one at a time as long as that helps, or two where one does not.
+    by itself, and changes one at a time as long as that helps; where it does not, two or three.
 
     Args:
         wanted: the real numbers.
@@ -129,7 +129,7 @@ def nearest_whole(
         best = min(itertools.product(*choices), key=distance)
     else:
         best, changes = tuple(_nearest(*both) for both in zip(wanted, choices, strict=True)), 1
-        while changes <= min(2, len(choices)):
+        while changes <= min(3, len(choices)) and math.comb(len(choices), changes) <= most:
             found = min(_neighbours(best, choices, changes), key=distance)
             best, changes = (found, 1) if distance(found) < distance(best) else (best, changes + 1)
     return None if math.isinf(distance(best)[0]) else best
