@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "diffstride"
 # whoever adds one decides here what it stands on.
 # Plain functions without torch, which everything may use.
 EVERYWHERE = {"files", "text"}
-LIBRARY = {"core", "layers", "analysis", "surgery", "models"}
+LIBRARY = {"core", "layers", "analysis", "surgery", "strides", "models"}
 COMMAND_LINE = ("interruption", "extras", "arguments")
 MAY_IMPORT = {
     "files": set(),
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "layers": {"core"},
     "analysis": {"core", "layers"},
     "surgery": {"core", "layers", "analysis"},
+    "strides": {"core", "layers", "analysis", "surgery"},
     "models": {"core", "layers"},
     "__init__": {"functional", *LIBRARY},
     "functional": {"core"},

@@ -24,7 +24,7 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
 
 
 LAYERS = {f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in "123"}
-CLASSES = {"Budget", "CostModel", "Timings"}
+CLASSES = {"Budget", "CostModel", "StridePlan", "Timings"}
 FUNCTIONS = {
     "convert",
     "cost",

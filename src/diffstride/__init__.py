@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralPool1d as SpectralPool1d
     from diffstride.layers import SpectralPool2d as SpectralPool2d
     from diffstride.layers import SpectralPool3d as SpectralPool3d
+    from diffstride.strides.plan import StridePlan as StridePlan
     from diffstride.surgery.convert import convert as convert
     from diffstride.surgery.export import export_onnx as export_onnx
     from diffstride.surgery.freeze import freeze as freeze
@@ -38,6 +39,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
     "Budget": ("diffstride.analysis.budget", "Budget"),
     "CostModel": ("diffstride.analysis.cost_model", "CostModel"),
+    "StridePlan": ("diffstride.strides.plan", "StridePlan"),
     "Timings": ("diffstride.analysis.timings", "Timings"),
     "convert": ("diffstride.surgery.convert", "convert"),
     "cost": ("diffstride.analysis.cost", "cost"),

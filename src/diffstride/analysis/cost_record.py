@@ -36,16 +36,16 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{_short(self.macs)} MACs, {_short(self.activations)} activations, "
-            f"{_short(self.parameters)} parameters"
+            f"{short_count(self.macs)} MACs, {short_count(self.activations)} activations, "
+            f"{short_count(self.parameters)} parameters"
             + (f", {self.ms:.3g} ms" if self.ms is not None else "")
         )
 
 
-def _short(count: int) -> str:
+def short_count(count: int) -> str:
     """Return three digits and a prefix.
 
-    >>> _short(665), _short(1234), _short(555_419_648), _short(4_100_000_000)
+    >>> short_count(665), short_count(1234), short_count(555_419_648), short_count(4_100_000_000)
     ('665', '1.23 k', '555 M', '4.1 G')
     """
     for size, prefix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):

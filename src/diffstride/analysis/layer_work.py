@@ -55,7 +55,7 @@ class LayerWork:
             if layer is pair.convolution:
                 self._convolution = use
                 return Amount()  # until it is known what the downsampling makes
-            if layer in (pair.layer, pair.layer.stride_owner) and self._convolution is not None:
+            if layer in (pair.layer, pair.layer.leading) and self._convolution is not None:
                 read = self.trace.sizes(pair.x)
                 work = FunctionAmount(partial(_work, pair, plain(read[1])), (read[2:], size, kept))
                 resampling, self._convolution.macs = work.parts(2)

@@ -158,8 +158,8 @@ class NetworkTrace(Observer):
     def _site(self, layer: Resizer, x: Tensor) -> Sizes:
         """Return the sizes that a layer makes."""
         owner = layer.stride_owner
-        if layer.follows and owner in self._made:
-            return self._made[owner]
+        if layer.follows and layer.leading in self._made:
+            return self._made[layer.leading]
         places = () if owner is None else tuple(self.stride_places[owner])
         sizes = [
             n.place if type(n) is Length else self.program.add(ConstantStep(n))

@@ -12,6 +12,7 @@ from diffstride.core.rule import REPLACING, Rule
 from diffstride.core.tracing import shape_of
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d, DiffStrideNd
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
+from diffstride.layers.spectral_pool import SpectralPoolNd
 
 
 class DiffStrideConvNd(Resizer):
@@ -51,7 +52,7 @@ class DiffStrideConvNd(Resizer):
         self.weight: nn.Parameter = convolution.weight
         self.bias: nn.Parameter | None = convolution.bias
         make = {**REPLACING, "device": device, "dtype": dtype, **downsampling}
-        self.downsample = self.downsampling(stride, **make)
+        self.downsample: DiffStrideNd | SpectralPoolNd = self.downsampling(stride, **make)
         self.axes = self.downsample.axes
 
     @property
@@ -63,13 +64,20 @@ class DiffStrideConvNd(Resizer):
         self.downsample.rule = rule
 
     @property
-    def stride_owner(self) -> DiffStrideNd:
-        return self.downsample
+    def stride_owner(self) -> DiffStrideNd | None:
+        return self.downsample.stride_owner
 
     @property
-    def stride(self) -> nn.Parameter:
+    def stride(self) -> Any:
         """The parameter, with one element per axis, or one in all when shared."""
         return self.downsample.stride
+
+    @property
+    def strides(self) -> tuple[float, ...]:
+        return self.downsample.strides
+
+    def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
+        return self.downsample.strides_for(self.convolved_size(size))
 
     def convolved_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Return the size after the convolution, before it is downsampled."""
@@ -100,7 +108,8 @@ class DiffStrideConvNd(Resizer):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # A convolution with a fixed stride has none in its state: this layer keeps the one it has.
-        state_dict.setdefault(f"{prefix}downsample.stride", self.downsample.stride.detach())
+        for name, parameter in self.downsample.named_parameters(prefix=f"{prefix}downsample"):
+            state_dict.setdefault(name, parameter.detach())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
@@ -134,7 +143,8 @@ class DiffStrideConv2d(DiffStrideConvNd):
 
     Attributes:
         weight, bias: as in ``nn.Conv2d``.
-        downsample: the :class:`DiffStride2d` that holds the stride.
+        downsample: the :class:`DiffStride2d` that holds the stride. A :class:`SpectralPool2d` may
+            take its place, with a stride that is fixed.
 
     >>> layer = DiffStrideConv2d(3, 8, 3, stride=2.0, padding=1)
     >>> layer(torch.rand(2, 3, 32, 32)).shape

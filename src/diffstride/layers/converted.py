@@ -115,6 +115,7 @@ class Following(Resizer):
 
     The layer that is followed, the leader, has the stride: it belongs to the network there, and is
     only referred to here, so that it is saved and sent between processes once. It learns for both.
+    Should a layer with a fixed stride take the place of the leader's downsampling, it is followed.
 
     Where both get maps of one size, this is the leader's downsampling, called again. Otherwise it
     makes the size that the leader has made just before, with the leader's stride times how much
@@ -130,27 +131,31 @@ class Following(Resizer):
         self.ratio = tuple(ratio)
         self.same_size = self.is_planned = same_size
         self.counts = not same_size
-        self.axes = self.stride_owner.axes
+        self.axes = self.leading.axes
 
     @property
     def leader(self) -> Converted:
         return self._leader[0]
 
     @property
-    def stride_owner(self) -> DiffStrideNd:
-        assert isinstance(self.leader.downsample, DiffStrideNd)
+    def leading(self) -> Resizer:
+        assert isinstance(self.leader.downsample, Resizer)
         return self.leader.downsample
 
     @property
+    def stride_owner(self) -> DiffStrideNd | None:
+        return self.leading.stride_owner
+
+    @property
     def rule(self) -> Rule:  # type: ignore[override]
-        return self.stride_owner.rule
+        return self.leading.rule
 
     @property
     def strides(self) -> tuple[float, ...]:
         """Those of the leader; for maps of another size, what goes with these in whole numbers."""
         if self.same_size:
-            return self.stride_owner.strides
-        both = zip(self.stride_owner.strides, self.ratio, strict=True)
+            return self.leading.strides
+        both = zip(self.leading.strides, self.ratio, strict=True)
         return tuple(float(max(1, round(max(1, round(s)) * r))) for s, r in both)
 
     def _sizes(self) -> list[tuple[int, ...]]:
@@ -160,13 +165,16 @@ class Following(Resizer):
 
     def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
         if self.same_size:
-            return self.stride_owner.plans(size, device)
+            return self.leading.plans(size, device)
         before, after = self._sizes()
+        kept = tuple(min(n, m) for n, m in zip(size, after, strict=True))
+        if self.stride_owner is None:
+            # Of a window without a fall, the size says all.
+            return plan(self.rule, size, (1.0,) * self.axes, device, output_size=kept)
         stride = self.stride_owner.differentiable_strides()
         stride = stride * stride.new_tensor([n / m for n, m in zip(size, before, strict=True)])
         # Not clamp: whether it passes a gradient at 1 itself differs between versions of torch.
         stride = stride.where(stride >= 1, torch.ones_like(stride))
-        kept = tuple(min(n, m) for n, m in zip(size, after, strict=True))
         return plan(self.rule, size, stride, device, output_size=kept)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -176,7 +184,7 @@ class Following(Resizer):
                 "use nn.parallel.DistributedDataParallel, with one process for each device"
             )
         if self.same_size:
-            return self.stride_owner(x)  # type: ignore[no-any-return]
+            return self.leading(x)  # type: ignore[no-any-return]
         y = super().forward(x)
         _, after = self._sizes()
         # A branch that is smaller already: no stride makes it larger.

@@ -102,14 +102,14 @@ def is_seen(module: nn.Module) -> bool:
 
 
 def is_layer_seen(layer: Resizer) -> bool:
-    """Return the same of a layer that downsamples, and of the one that has its stride."""
-    modules: set[Resizer] = {layer, layer.stride_owner or layer}
+    """Return the same of a layer that downsamples, and of the one that it follows."""
+    modules: set[Resizer] = {layer, layer.leading}
     return any(is_seen(one) or type(one).forward not in PLANNED_FORWARDS for one in modules)
 
 
 def in_cheapest_order(convolution: Any, layer: Resizer, x: Tensor) -> Tensor:
     """Return ``layer(convolution(x))`` for a pair that can be joined."""
-    layer = layer.stride_owner or layer
+    layer = layer.leading
     layer.check(x)
     names = ("padding", "dilation", "groups", "padding_mode")
     options = {name: getattr(convolution, name) for name in names}

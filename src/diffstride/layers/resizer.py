@@ -124,7 +124,7 @@ class Resizer(Counted):
     path = RuleField()
 
     follows = False
-    """Whether this layer makes the size that the owner of its stride has made before."""
+    """Whether this layer makes the size that its leading layer has made before."""
     is_planned = True
     """Whether it does nothing but carry out its plans, which need no more than a size."""
 
@@ -132,6 +132,11 @@ class Resizer(Counted):
     def stride_owner(self) -> "DiffStrideNd | None":
         """The layer that holds the stride that this one uses, if it is learned."""
         return None
+
+    @property
+    def leading(self) -> "Resizer":
+        """The layer that makes the size, if another one has the stride or is followed."""
+        return self.stride_owner or self
 
     @property
     def strides(self) -> tuple[float, ...]:

@@ -64,10 +64,7 @@ def freeze(
     """
     check_copyable(model, "freeze")
     unfrozen = copied(model).eval()
-    for module in unfrozen.modules():  # whose configs may tell how strides were converted
-        config: Any = vars(module).get("config")
-        if callable(getattr(config, "to_dict", None)) and hasattr(config, "diffstride"):
-            del config.diffstride
+    forget_conversion(unfrozen)
     like = next((p for p in unfrozen.parameters() if p.is_floating_point()), torch.zeros(()))
     x = torch.rand(1, *input_size, generator=torch.Generator().manual_seed(0)).to(like)
     try:
@@ -98,6 +95,14 @@ def freeze(
         "the frozen network computes something else than the model: does it do more with a layer "
         "of this library than to call it, or change from call to call?"
     ) from cause
+
+
+def forget_conversion(model: nn.Module) -> None:
+    """Have no config in a network tell how its strides were converted: they are not, any more."""
+    for module in model.modules():
+        config: Any = vars(module).get("config")
+        if callable(getattr(config, "to_dict", None)) and hasattr(config, "diffstride"):
+            del config.diffstride
 
 
 def _run(model: nn.Module, x: Tensor) -> list[Tensor]:

@@ -228,8 +228,7 @@ def reduced(model: nn.Module, setting: Setting, resize: bool) -> Iterator[None]:
 def _same_maps(model: nn.Module, layer: Resizer) -> list[Resizer]:
     """Return a layer, and those that follow it."""
     followers = [other for _, other in resizers(model) if other.follows]
-    owner = layer.stride_owner
-    return [layer, *(other for other in followers if owner and other.stride_owner is owner)]
+    return [layer, *(other for other in followers if other.leading is layer.leading)]
 
 
 def low_pass(x: Tensor, dim: int, bins: int, resize: bool = False) -> Tensor:
