@@ -52,7 +52,9 @@ class Run:
         return run
 
     def check_new(self) -> None:
-        """Raise a RunError if there is a run in the folder already."""
+        """Raise a RunError if there is a run, or a search with its runs, in the folder already."""
+        if (self.folder / "search.json").exists():
+            raise RunError(f"{self.folder} has a search already: choose another --name")
         if self.config_file.exists():
             resume = f"continue it with `diffstride resume {self.folder}`"
             advice = f"{resume}, remove it, or choose another --name"
