@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from diffstride.lab.reports import chapters, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section
-from diffstride.lab.reports.formats import number, percent
+from diffstride.lab.reports.formats import number
 from diffstride.lab.reports.learned_strides import layer_legend
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.search_folder import STAGES, Network, Plan, Result, Search
 from diffstride.text import aligned, times
 
-HEAD = ["site", "beginning", "found", "size at the beginning", "size found", "cost", "cost found"]
+HEAD = ["site", "stride", "found", "size", "found", "cost", "found"]
 ONE_SEED = (
     "Both networks were trained from scratch with fixed spectral pooling, on the same data with "
     "the same seed; the band is that of test examples drawn again, and says nothing of other seeds."
@@ -28,9 +28,9 @@ def answer(chapter: Chapter) -> Section:
         return Section("The answer", text, [{"kind": "cards", "items": cards}])
     plan, result = search.plan, search.result
     cards = [
-        ("Accuracy, found", percent(result.found)),
-        ("Accuracy, beginning", percent(result.begin)),
-        ("Difference", _points(result.difference)),
+        ("Accuracy, found", _share(result.found)),
+        ("Accuracy, beginning", _share(result.begin)),
+        ("Points more", _points(result.difference)),
         ("Million MACs, found", number(plan.found.macs / 1e6)),
         ("Million MACs, beginning", number(plan.begin.macs / 1e6)),
         ("Training time", f"{sum(result.seconds) / 60:.1f} min"),
@@ -85,13 +85,15 @@ def accuracies(chapter: Chapter) -> Section:
 
 def sentence(plan: Plan, result: Result) -> str:
     """Return in a sentence how good what was found is, beside the beginning."""
-    both = f"{percent(result.found)} of {result.examples:,} test examples, and those of the "
-    both += f"beginning {percent(result.begin)}"
+    both = f"{_share(result.found)} of {result.examples:,} test examples, and those of the "
+    both += f"beginning {_share(result.begin)}"
     band = f"95 % band {_points(result.low)} to {_points(result.high)}"
-    costs = f"{_cost(plan.found)} and {_cost(plan.begin)}"
+    costs = " and ".join(dict.fromkeys(map(_cost, (plan.found, plan.begin))))
+    sizes = [[site.output_size for site in network.sites] for network in (plan.found, plan.begin)]
+    same = " All sizes are those of the beginning: it is the same network." * (sizes[0] == sizes[1])
     return (
-        f"The strides that were found get right {both}: {_points(result.difference)} ({band}), "
-        f"at {costs}."
+        f"The strides that were found get right {both}: {_points(result.difference)} points "
+        f"({band}), at {costs}.{same}"
     )
 
 
@@ -148,11 +150,15 @@ def _cost(network: Network) -> str:
     return f"{number(network.macs / 1e6)} million MACs{ms}"
 
 
+def _share(accuracy: float) -> str:
+    return f"{100 * accuracy:.2f} %"
+
+
 def _points(difference: float) -> str:
     """A difference of fractions in points.
 
-    >>> _points(0.0123), _points(-0.005)
-    ('+1.2 points', '−0.5 points')
+    >>> _points(0.01234), _points(-0.005)
+    ('+1.23', '−0.50')
     """
-    value = round(100 * difference, 1) + 0.0  # without −0
-    return f"{value:+.1f} points".replace("-", "−")
+    value = round(100 * difference, 2) + 0.0  # without −0
+    return f"{value:+.2f}".replace("-", "−")

@@ -48,7 +48,10 @@ class Run:
         """Return the run in a folder; if there is none, raise a RunError."""
         run = cls(Path(folder).expanduser())
         if not run.config_file.is_file():
-            raise RunError(f"{folder} has no run: it must have a config.yaml")
+            stages = f", but a search: take {folder}/found, or another of its runs"
+            is_search = (run.folder / "search.json").exists()
+            wrong = stages if is_search else ": it must have a config.yaml"
+            raise RunError(f"{folder} has no run{wrong}")
         return run
 
     def check_new(self) -> None:

@@ -61,7 +61,11 @@ class SearchedNetwork:
         return strides[:: len(self.size) - 1] if self.config.shared_stride else strides
 
     def cost(self, strides: Strides, unit: str) -> float:
-        """Return what the network costs with fixed strides: millions of MACs, or milliseconds."""
+        """Return what the network costs with fixed strides: millions of MACs, or milliseconds.
+
+        It has the layers that it began with: a residual network whose stride at a site was 1 has no
+        convolution in the shortcut there, and with fixed strides above 1 it costs a little more.
+        """
         if unit == "ms":
             return float(self.costs.value(self._timings, self._named(strides)))
         return float(self.costs.value("macs", self._named(strides))) / 1e6
@@ -98,8 +102,10 @@ class SearchedNetwork:
     def whole(self, strides: Strides, unit: str, limit: float) -> Strides:
         """Return whole strides that cost no more than the limit, by the least change of these.
 
-        Of many strides, those that are nearest to a whole number are rounded to it.
+        Sizes are whole too, so that these may miss it already; then no more than they do. Of many
+        strides, those that are nearest to a whole number are rounded to it.
         """
+        most = max(limit * (1 + TOLERANCE), self.cost(strides, unit))
         axes = len(self.size) - 1 if self.config.shared_stride else 1
         own = strides[::axes]
         doubtful = sorted(range(len(own)), key=lambda i: -_distance(own[i], round(own[i])))
@@ -111,12 +117,9 @@ class SearchedNetwork:
             itertools.product(*choices),
             key=lambda way: sum(_distance(s, w) ** 2 for s, w in zip(own, way, strict=True)),
         )
-        up = tuple(map(math.ceil, own))
-        for way in (*ways, up):
-            spread = tuple(float(stride) for stride in way for _ in range(axes))
-            if self.cost(spread, unit) <= limit * (1 + TOLERANCE):
-                return spread
-        raise ValueError(f"no whole strides cost at most {limit:g}")  # `up` costs less, always
+        spread = (tuple(float(stride) for stride in way for _ in range(axes)) for way in ways)
+        up = tuple(float(math.ceil(stride)) for stride in strides)
+        return next((way for way in spread if self.cost(way, unit) <= most), up)
 
     def network(self, strides: Strides, unit: str) -> Network:
         """Return what the network is with fixed strides: its sites, their sizes, its cost."""

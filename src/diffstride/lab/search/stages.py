@@ -51,8 +51,12 @@ def begin(config: Config, recipe: str, whole_strides: bool, conclude: Conclude) 
         else:
             if Run(search.folder).config_file.exists():
                 raise RunError(f"{search.folder} has a run already: choose another --name")
+            if not search.has_begun:  # what was measured may be of another network
+                search.timings_file.unlink(missing_ok=True)
             with _nothing_left(search):
-                _make(search, config, recipe, whole_strides)
+                settings = _settings(search, config, recipe, whole_strides)
+                _check_stage(search, "learn", learning_config(settings, search.timings_file))
+                write_document(search.search_file, settings)
                 _learn(search)
         _finish(search)
         conclude(search)
@@ -84,8 +88,9 @@ def check(config: Config) -> None:
         raise ValueError(f"a search runs in one process: {advice}")
 
 
-def learning_config(config: Config, settings: Settings, timings: Path) -> Config:
+def learning_config(settings: Settings, timings: Path) -> Config:
     """Return the settings of the stage in which strides are learned, within the budget."""
+    config = settings.config
     limits: dict[str, object] = {"stride_penalty": settings.limit}
     if settings.unit == "ms":
         limits = {"ms_budget": settings.limit, "timings": str(timings), "spend": True}
@@ -102,8 +107,8 @@ def fixed_config(config: Config, strides: tuple[float, ...]) -> Config:
     return replace(config, model=fixed(config.model, strides), **free)  # type: ignore[arg-type]
 
 
-def _make(search: Search, config: Config, recipe: str, whole_strides: bool) -> None:
-    """Find the budget and the beginning of a search, and write search.json."""
+def _settings(search: Search, config: Config, recipe: str, whole_strides: bool) -> Settings:
+    """Return what is searched: the budget, and the beginning that was brought to it."""
     learner = learnable(config.model)
     free = replace(config, model=learner, macs_budget=None, stride_penalty=0.0)
     prepared = prepare(free)
@@ -123,8 +128,7 @@ def _make(search: Search, config: Config, recipe: str, whole_strides: bool) -> N
     if timings is not None and not search.timings_file.exists():
         timings.save(search.timings_file)
     option = network.option(beginning)
-    made = Settings(recipe, whole_strides, unit, limit, option, STAGES, config)  # type: ignore[arg-type]
-    write_document(search.search_file, made)
+    return Settings(recipe, whole_strides, unit, limit, option, STAGES, config)  # type: ignore[arg-type]
 
 
 def _check_same(search: Search, config: Config, whole_strides: bool) -> None:
@@ -152,6 +156,8 @@ def _nothing_left(search: Search) -> Iterator[None]:
 
 def _finish(search: Search) -> None:
     """Bring every stage to its end that is not there, and compare what came out."""
+    if search.plan_file.exists() and search.result_file.exists():
+        return
     _learn(search)
     if not search.plan_file.exists():
         write_document(search.plan_file, _plan(search))
@@ -170,27 +176,32 @@ def _learn(search: Search) -> None:
     if settings.unit != "penalty":
         unit = "ms a batch" if settings.unit == "ms" else "million MACs an example"
         within = f"within {settings.limit:.4g} {unit}"
-    config = learning_config(settings.config, settings, search.timings_file)
+    config = learning_config(settings, search.timings_file)
     _train(search, "learn", config, f"strides are learned {within}")
 
 
 def _train(search: Search, name: str, config: Config, what: str) -> None:
     """Bring the run of a stage to its end, if it is not there."""
-    run = search.stage(name)
-    config = replace(config, name=name, out=str(search.folder))
-    begun = run.config_file.exists()
-    if begun:
-        existing = flat(run.config)
-        for setting in differing(existing, flat(config), (*APART, "timings")):
-            wrong = f"has {setting} {existing[setting]!r}, and the search {flat(config)[setting]!r}"
-            raise RunError(f"{run.folder} {wrong}: remove what is not of this search")
-        if run.is_finished(config.trainer.epochs):
-            return
+    run, has_begun = search.stage(name), _check_stage(search, name, config)
+    if has_begun and run.is_finished(config.trainer.epochs):
+        return
     say(f"{STAGES.index(name) + 1} of {len(STAGES)}, {name}: {what}")
-    if begun:
+    if has_begun:
         runner.resume(run.folder)
     else:
-        runner.train(config, name)
+        runner.train(replace(config, name=name, out=str(search.folder)), name)
+
+
+def _check_stage(search: Search, name: str, config: Config) -> bool:
+    """Return whether the run of a stage has begun; a RunError if it is not of this search."""
+    run = search.stage(name)
+    if not run.config_file.exists():
+        return False
+    existing, wanted = flat(run.config), flat(config)
+    for setting in differing(existing, wanted, (*APART, "timings")):
+        wrong = f"has {setting} {existing[setting]!r}, and this search {wanted[setting]!r}"
+        raise RunError(f"{run.folder} {wrong}: remove it, or choose another --name")
+    return True
 
 
 def _plan(search: Search) -> Plan:
