@@ -33,12 +33,14 @@ MAY_IMPORT = {
     "lab.training": {"lab.runs", "lab.data", *LIBRARY},
     "lab.inference": {"lab.runs", "lab.data", "lab.training", *LIBRARY},
     "lab.sweeps": {"lab.runs", "lab.training", *LIBRARY},
+    "lab.search": {"lab.runs", "lab.training", *LIBRARY},
     "lab.reports": {"lab.runs", "core"},  # of core, what does without torch
     "lab.interruption": set(),
     "lab.extras": set(),
     "lab.arguments": {"lab.runs"},
     "lab.cli": {
-        f"lab.{name}" for name in (*"runs training inference sweeps reports".split(), *COMMAND_LINE)
+        f"lab.{name}"
+        for name in (*"runs training inference sweeps search reports".split(), *COMMAND_LINE)
     },
     "lab.__init__": set(),
     "__main__": {"lab.cli", "lab.interruption"},

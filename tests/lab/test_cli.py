@@ -26,6 +26,7 @@ else:
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "train": ["digits"],
+    "search": ["digits"],
     "resume": ["runs/a"],
     "evaluate": ["runs/a"],
     "strides": ["runs/a"],

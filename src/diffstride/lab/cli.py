@@ -4,18 +4,22 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import diffstride
 from diffstride.lab import interruption
 from diffstride.lab.arguments import BEST, BEST_HELP, DATA, JSON, RUN, Arguments, parse, print_json
 from diffstride.lab.extras import install_advice
-from diffstride.text import aligned
+
+if TYPE_CHECKING:
+    from diffstride.lab.runs.search_folder import Search
 
 DESCRIPTION = """Convolutional networks that learn their own strides.
 
   diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
                                       `diffstride train RECIPE --help` all options
-  diffstride resume RUN               continue a run that was interrupted
+  diffstride search RECIPE [options]  find strides: learn them, fix them, train with them anew
+  diffstride resume RUN               continue a run or a search that was interrupted
   diffstride evaluate RUN             loss and accuracy of a run's network on test data
   diffstride strides RUN              what it learned: strides, sizes, costs
   diffstride resolution RUN           how much resolution the task needs along each axis
@@ -23,7 +27,8 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
   diffstride table RUN...             runs side by side: accuracy, first strides, costs
   diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
   diffstride table SWEEP              that table, beside the paper's figures
-  diffstride report RUN_OR_SWEEP...   a page to look at: tables, strides, windows, all in one file
+  diffstride report FOLDER...         a page to look at, of runs, sweeps and searches: tables,
+                                      strides, windows, all in one file
   diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
   diffstride predict MODEL FILES...   classify images, recordings or signals, also whole folders;
                                       MODEL is a run or what `export` wrote
@@ -66,46 +71,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-TRAIN_HELP = """usage: diffstride train RECIPE [options]
-
-Train a network, and leave a folder with all there is to know of the run: runs/NAME.
-`diffstride train RECIPE --help` tells all options, with the defaults of the recipe.
-
-RECIPE is a config.yaml, the folder of a run, or one of"""
-
-
 def train(words: list[str]) -> int:
-    from diffstride.lab.training import recipes
+    from diffstride.lab.training.command_line import read_recipe
 
-    name, *options = words or [""]
-    listed = aligned([(name, r.summary) for name, r in recipes.RECIPES.items()])
-    if name == "--list":
-        print("\n".join(listed))
-        return 0
-    if not name or name.startswith("-"):
-        wants_help = name in ("-h", "--help")
-        print(TRAIN_HELP, *listed, sep="\n  ", file=sys.stdout if wants_help else sys.stderr)
-        return 0 if wants_help else 2
-    named_config = recipes.find(name)
-    if named_config is None:
-        message = f"no recipe {name!r}, nor such a file: it is a config.yaml or one of "
-        print(f"diffstride train: {message}{', '.join(recipes.RECIPES)}", file=sys.stderr)
-        return 2
-    recipe, config = named_config
-    config = recipes.override(config, options, f"diffstride train {name}")
-    recipes.check_place(config, name, options)
-    if warning := recipes.rate_of_earlier_version(config, name, options):
-        print(f"diffstride: {warning}", file=sys.stderr)
+    chosen = read_recipe("train", words)
+    if isinstance(chosen, int):
+        return chosen
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
+    recipe, config = chosen
     runner.train(config, recipe, _conclude)
     return 0
 
 
+def search(words: list[str]) -> int:
+    from diffstride.lab.search import command
+
+    return command.search(words, interruption.raise_from_now_on, _conclude_search)
+
+
 def resume(words: list[str]) -> None:
-    description = "Continue a run from its last epoch, to the end that its config.yaml says."
+    description = "Continue a run from its last epoch, to the end that its config.yaml says; or a "
+    description += "search from where it was."
     args = parse("resume", description, words, RUN)
+    from diffstride.lab.runs.search_folder import is_search
+
+    if is_search(Path(args.run).expanduser()):
+        from diffstride.lab.search import stages
+
+        interruption.raise_from_now_on()
+        return stages.go_on(args.run, _conclude_search)
     from diffstride.lab.training import runner
 
     interruption.raise_from_now_on()
@@ -211,12 +207,12 @@ def sweep(words: list[str]) -> int:
 
 def report(words: list[str]) -> None:
     text = "where to write the page; report.html in the first folder unless given"
-    folders = "the folder of a run, of a sweep, or one with some in it"
+    folders = "the folder of a run, of a sweep, of a search, or one with some in it"
     arguments: Arguments = {
         "folder": dict(nargs="+", help=folders),
         "-o": dict(dest="path", metavar="FILE", help=text),
     }
-    description = "Make one HTML page of runs and sweeps: tables, strides, figures, all in a file."
+    description = "Make one HTML page of runs, sweeps and searches: tables, figures, all in a file."
     args = parse("report", description, words, arguments)
     from diffstride.lab.reports import page
 
@@ -269,20 +265,17 @@ def _conclude(folder: Path) -> None:
     print(f"run {folder}, report {page.write([folder])}" + (f", figure {figure}" if figure else ""))
 
 
-FUNCTIONS = (
-    train,
-    resume,
-    evaluate,
-    strides,
-    resolution,
-    cost,
-    table,
-    sweep,
-    report,
-    export,
-    predict,
-)
-COMMANDS: dict[str, Callable[[list[str]], int | None]] = {f.__name__: f for f in FUNCTIONS}
+def _conclude_search(found: "Search") -> None:
+    """Write the report of a search, and print what was found, how good it is, and where it is."""
+    from diffstride.lab.reports import page, searches
+
+    path = page.write([found.folder])
+    print(f"{searches.as_text(found)}\nsearch {found.folder}, report {path}")
+
+
+FUNCTIONS: list[Callable[[list[str]], int | None]] = [train, search, resume, evaluate, strides]
+FUNCTIONS += [resolution, cost, table, sweep, report, export, predict]
+COMMANDS = {f.__name__: f for f in FUNCTIONS}
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ def say(words: list[str]) -> int:
 
 
 def _sentence(words: list[str]) -> str:
-    resumable = words[:1] in (["train"], ["resume"])
-    advice = ": diffstride resume RUN goes on from the last epoch" if resumable else ""
+    advice = ""
+    if words[:1] in (["train"], ["resume"]):
+        advice = ": diffstride resume RUN goes on from the last epoch"
+    elif words[:1] == ["search"]:
+        advice = ": the same command goes on from the last epoch"
     return f"\ninterrupted{advice}\n"

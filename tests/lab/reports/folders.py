@@ -3,6 +3,18 @@
 import json
 import math
 
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.search_folder import (
+    STAGES,
+    Network,
+    Plan,
+    Result,
+    Search,
+    Settings,
+    Site,
+    write_document,
+)
+
 
 def write_run(
     folder,
@@ -148,3 +160,28 @@ def write_sweep(folder, rows, columns, seeds, *, title="Cats, ResNet-18", paper=
 
 def label(row):
     return f"({', '.join(f'{stride:g}' for stride in row)})"
+
+
+def write_search(folder, stages=STAGES, *, code="models.create('resnet18')", **settings):
+    """A search that has come to the end of some of its stages."""
+    search = Search(folder)
+    folder.mkdir(parents=True)
+    told = ("cats", False, "macs", 52.0, (2.0, 2.0, 3.0, 3.0), STAGES, Config())
+    write_document(search.search_file, Settings(*told))
+    for i, stage in enumerate(stages):
+        kind = "diffstride" if stage == "learn" else "spectral"
+        write_run(folder / stage, downsampling=kind, accuracy=0.8 + 0.02 * i, **settings)
+    if len(stages) > 1:
+        networks = []
+        for k, strides in enumerate([(2.0, 2.0, 3.0, 3.0), (1.5, 1.55, 4.0, 4.05)]):
+            pairs = (strides[:2], strides[2:])
+            sites = tuple(
+                Site(f"stages.{j}.down", pair, (32, 32), (16, 15 + j - k), 0.5)
+                for j, pair in enumerate(pairs)
+            )
+            networks.append(Network(strides, 52_000_000, None, sites))
+        write_document(search.plan_file, Plan(networks[1].strides, *networks, code))
+    if len(stages) == len(STAGES):
+        result = Result(0.82, 0.84, 0.02, -0.01, 0.05, 1000, (60.0, 50.0, 55.5))
+        write_document(search.result_file, result)
+    return folder

@@ -11,7 +11,14 @@ from diffstride import functional
 from diffstride.lab.reports import page, pictures, windows
 from diffstride.lab.reports.run_reader import RunRecord
 from tests.lab.reports import chromium
-from tests.lab.reports.folders import SOUND, example, write_run, write_signals, write_sweep
+from tests.lab.reports.folders import (
+    SOUND,
+    example,
+    write_run,
+    write_search,
+    write_signals,
+    write_sweep,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +120,19 @@ def tab(opened, report):
 def of_kind(opened, kinds):
     """What opens the page of a run on one kind of data."""
     return lambda kind: opened(page.write([kinds[kind]]))
+
+
+@pytest.mark.parametrize("wide", [1280, 390])
+def test_the_page_of_a_search_fits_the_screen_and_asks_for_nothing(wide, opened, tmp_path):
+    code = "<script>document.title = 'harm'</script>\n" + "model = " + "models" * 60
+    folder = write_search(tmp_path / "search", code=code, examples=[example()])
+    tab = opened(page.write([folder]))
+    tab.screen(wide, 900, phone=wide < 500)
+    assert tab.run("document.title") == "search · diffstride"
+    assert tab.run("document.querySelector('.code code').textContent") == code
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    first = tab.run("document.querySelector('main h2').textContent")
+    assert first == "The answer"
 
 
 def choose(tab, name, value, event="input"):

@@ -102,4 +102,4 @@ def test_the_reader_gives_what_the_file_has(tmp_path):
     assert third[4:7] == (1e-300, 2.0, None)
     assert "inf" in render([run])  # whatever it is, the page is made
     old = RunRecord(write_run(tmp_path / "old")).strides[0]
-    assert old[4:] == (None,) * 4
+    assert old[4:8] == (None,) * 4

@@ -17,7 +17,7 @@ import pytest
 
 from diffstride.analysis.cost import cost
 from diffstride.lab.cli import main
-from diffstride.lab.runs import lock
+from diffstride.lab.runs import lock, same_settings
 from diffstride.lab.runs.config_file import flat, write_config
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.sweeps import engines, forecast, sweep, tables
@@ -307,9 +307,9 @@ def test_a_run_of_other_settings_is_named_and_never_touched(name, value, message
 def test_the_places_of_tasks_may_be_written_in_other_ways(tmp_path):
     (tmp_path / "notes").mkdir()
     same = ("a=notes:pitch", f"a={tmp_path}/notes:pitch")
-    assert sweep.same_setting("data.task", same[:1], same[1:])
-    assert not sweep.same_setting("data.task", same[:1], ("a=notes:velocity",))
-    assert not sweep.same_setting("data.task", same[:1], ("b=notes:pitch",))
+    assert same_settings.same_setting("data.task", same[:1], same[1:])
+    assert not same_settings.same_setting("data.task", same[:1], ("a=notes:velocity",))
+    assert not same_settings.same_setting("data.task", same[:1], ("b=notes:pitch",))
 
 
 def test_the_folder_of_a_sweep_takes_more_seeds_and_no_other_table(tmp_path):

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 
 import torch
 
@@ -30,6 +31,13 @@ def command(folder, words, number, begun):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def wait(condition, process, seconds):
+    """Until something is so, the process has ended, or for so long."""
+    end = time.monotonic() + seconds
+    while process.is_alive() and time.monotonic() < end and not condition():
+        time.sleep(0.0005)
 
 
 class Command:

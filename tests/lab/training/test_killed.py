@@ -12,7 +12,7 @@ import torch
 from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.trained_run import read_checkpoint
-from tests.lab.training.processes import Command
+from tests.lab.training.processes import Command, wait
 
 pytestmark = pytest.mark.slow
 
@@ -26,13 +26,6 @@ INTERRUPTED = "interrupted: diffstride resume RUN goes on from the last epoch"
 def unfinished_files(run):
     """Files that are being written."""
     return list(run.folder.rglob(".*.part"))
-
-
-def wait(condition, process, seconds):
-    """Until something is so, the process has ended, or for so long."""
-    end = time.monotonic() + seconds
-    while process.is_alive() and time.monotonic() < end and not condition():
-        time.sleep(0.0005)
 
 
 def moment(kind, run, process, moments, duration):

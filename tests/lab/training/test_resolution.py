@@ -15,7 +15,7 @@ from diffstride.lab.runs.config import Config, ModelConfig
 from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.documents import read_rows
 from diffstride.lab.runs.resolution import COLUMNS, curves, enough, read_resolution, sentences
-from diffstride.lab.training import resolution
+from diffstride.lab.training import resampling
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.preparation import prepare
 from diffstride.lab.training.resolution import (
@@ -218,7 +218,7 @@ def test_no_mean_of_tasks_is_above_one(tasks):
 def test_parts_of_resamples_make_the_same_bands(monkeypatch):
     right = np.random.default_rng(0).random(50) < 0.5
     whole = bands({"": right}, [{"": right}])
-    monkeypatch.setattr(resolution, "AT_ONCE", 120)
+    monkeypatch.setattr(resampling, "AT_ONCE", 120)
     assert bands({"": right}, [{"": right}]) == whole
 
 

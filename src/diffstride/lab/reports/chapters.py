@@ -1,8 +1,8 @@
 """What a page is made of, from the largest to the smallest.
 
-A chapter is a sweep, or all runs that belong to none. It has its runs in groups that are drawn
-together, those of one row and column of a sweep for example, and shows them in sections. A section
-has a title, a text and blocks: tables, and rows of figures, images or cards.
+A chapter is a sweep, a search, or all runs that belong to neither. It has its runs in groups that
+are drawn together, those of one row and column of a sweep for example, and shows them in sections.
+A section has a title, a text and blocks: tables, code, and rows of figures, images or cards.
 """
 
 import itertools
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
+from diffstride.lab.runs.search_folder import STAGES, Search, is_search
 
 Block: TypeAlias = dict[str, Any]  # what the template shows by its ``kind``
 Legend: TypeAlias = list[tuple[int | None, int, str]]
@@ -38,10 +39,19 @@ class RunGroup(NamedTuple):
 
 
 class Chapter:
-    """A sweep, or all runs that belong to none; its columns are in the order of their colours."""
+    """A sweep, a search, or all runs that belong to neither.
 
-    def __init__(self, title: str, groups: list[RunGroup], sweep: Sweep | None = None) -> None:
-        self.title, self.groups, self.sweep = title, groups, sweep
+    Its columns are in the order of their colours.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        groups: list[RunGroup],
+        sweep: Sweep | None = None,
+        search: Search | None = None,
+    ) -> None:
+        self.title, self.groups, self.sweep, self.search = title, groups, sweep, search
         # Each once: a run may be in several places of a table.
         self.runs = list(dict.fromkeys(run for group in groups for run in group.runs))
         self.rows = list(dict.fromkeys(group.row for group in groups))
@@ -66,19 +76,22 @@ def colour_legend(labels: Iterable[str]) -> Legend:
 
 
 def collect(paths: Iterable[str | Path]) -> list[Chapter]:
-    """Read the chapters of these folders: each sweep, then the runs that belong to none."""
+    """Read the chapters of these folders: sweeps and searches, then runs that belong to none."""
     chapters: list[Chapter] = []
     runs: list[RunRecord] = []
     given = [Path(path) for path in paths]
     for path in given:
-        inside = sorted(path.iterdir()) if path.is_dir() and not _is_run_or_sweep(path) else [path]
-        folders = list(filter(_is_run_or_sweep, inside))
+        inside = sorted(path.iterdir()) if path.is_dir() and not _is_known(path) else [path]
+        folders = list(filter(_is_known, inside))
         if not folders:
-            known = "a run (config.yaml) nor a sweep (sweep.json) nor a folder of some"
+            known = "a run (config.yaml) nor a sweep (sweep.json) nor a search (search.json) nor "
+            known += "a folder of some"
             raise ValueError(f"{path} is neither {known}")
         for folder in folders:
             if (folder / "sweep.json").is_file():
                 chapters.append(_sweep_chapter(Sweep(folder)))
+            elif is_search(folder):
+                chapters.append(_search_chapter(Search(folder)))
             else:
                 runs.append(RunRecord(folder))
     if runs:
@@ -87,8 +100,16 @@ def collect(paths: Iterable[str | Path]) -> list[Chapter]:
     return chapters
 
 
-def _is_run_or_sweep(folder: Path) -> bool:
-    return (folder / "sweep.json").is_file() or (folder / "config.yaml").is_file()
+def _is_known(folder: Path) -> bool:
+    is_sweep, is_run = (folder / "sweep.json").is_file(), (folder / "config.yaml").is_file()
+    return is_sweep or is_run or is_search(folder)
+
+
+def _search_chapter(search: Search) -> Chapter:
+    """A search with those of its stages that have begun."""
+    stages = [run for run in map(search.stage, STAGES) if run.config_file.is_file()]
+    groups = _run_groups([RunRecord(run.folder) for run in stages])
+    return Chapter(search.folder.resolve().name, groups, search=search)
 
 
 def _sweep_chapter(sweep: Sweep) -> Chapter:

@@ -1,4 +1,4 @@
-"""One page of everything that runs and sweeps have to show; it needs nothing but itself."""
+"""One page of all that runs, sweeps and searches have to show; it needs nothing but itself."""
 
 import base64
 import hashlib
@@ -9,8 +9,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from diffstride import files
-from diffstride.lab.reports import learned_strides, plots, resolution, results, trade_offs
-from diffstride.lab.reports.chapters import collect
+from diffstride.lab.reports import (
+    learned_strides,
+    plots,
+    resolution,
+    results,
+    searches,
+    trade_offs,
+)
+from diffstride.lab.reports.chapters import Chapter, Section, collect
 from diffstride.lab.reports.formats import TEMPLATES, environment, number, plus_minus
 from diffstride.lab.reports.panel import for_panel
 
@@ -29,17 +36,31 @@ SECTIONS = (
     results.data_and_environment,
 )
 """What makes the sections of a chapter, in the order of a paper."""
+OF_SEARCHES = (
+    searches.answer,
+    searches.plan_table,
+    searches.trajectory,
+    searches.accuracies,
+    resolution.resolution_needed,
+    trade_offs.what_strides_buy,
+    learned_strides.windows_on_data,
+    learned_strides.what_layers_let_pass,
+    results.training_curves,
+    results.every_run,
+    results.data_and_environment,
+)
+"""The same of a search: first what was found, then how its runs went."""
 
 
 def write(paths: Iterable[str | Path], output: str | Path | None = None) -> Path:
-    """Write the report of runs, of sweeps, or of folders with runs and sweeps in them.
+    """Write the report of runs, sweeps and searches, or of folders with some of them.
 
     Returns the file, which is written completely or not at all: ``output``, or ``report.html`` in
-    the first folder. A folder that is no run, no sweep, and has none in it is a ValueError.
+    the first folder. A folder that is none of them, and has none in it, is a ValueError.
     """
     folders = [Path(path) for path in paths]
     if not folders:
-        raise ValueError("a report needs the folder of a run or of a sweep at least")
+        raise ValueError("a report needs the folder of a run, a sweep or a search at least")
     path = folders[0] / "report.html" if output is None else Path(output)
     files.write(path, render(folders))
     return path
@@ -62,7 +83,7 @@ def render(paths: Iterable[Path]) -> str:
     template = environment(filters, autoescape=True, lstrip_blocks=True)
     return template.get_template("report.html.jinja").render(
         title=" and ".join(chapter.title for chapter in chapters),
-        chapters=[(c.title, [s for make in SECTIONS if (s := make(c)).blocks]) for c in chapters],
+        chapters=[(chapter.title, _sections(chapter)) for chapter in chapters],
         css=css,
         scripts={"page": page, "panel": panel},
         # Nothing is fetched, and no script runs but these two.
@@ -70,6 +91,11 @@ def render(paths: Iterable[Path]) -> str:
         f"script-src {_hash(page)} {_hash(panel)}",
         panel=for_panel([run for chapter in chapters for run in chapter.runs]),
     )
+
+
+def _sections(chapter: Chapter) -> list[Section]:
+    makers = SECTIONS if chapter.search is None else OF_SEARCHES
+    return [section for make in makers if (section := make(chapter)).blocks]
 
 
 def _hash(script: str) -> str:

@@ -54,8 +54,10 @@ def colour(index: int) -> str:
 
 
 @styled
-def curves(lines: Sequence[Curve], *, ylabel: str, limits: Sequence[float] = ()) -> str:
-    """Lines over epochs, which show strides where they have limits.
+def curves(
+    lines: Sequence[Curve], *, ylabel: str, limits: Sequence[float] = (), xlabel: str = "epoch"
+) -> str:
+    """Lines over epochs or steps, which show strides where they have limits.
 
     Up to three runs are drawn as they are; of more, their mean and what lies between the extremes.
     """
@@ -77,7 +79,7 @@ def curves(lines: Sequence[Curve], *, ylabel: str, limits: Sequence[float] = ())
     if limits:
         _show(ax, "y", *limits)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    return _svg(ax, xlabel="epoch", ylabel=ylabel)
+    return _svg(ax, xlabel=xlabel, ylabel=ylabel)
 
 
 @styled

@@ -60,6 +60,8 @@ class StrideHistory(NamedTuple):
     loss_gradient_error: float | None = None
     cutoff: float | None = None
     """Up to which frequency everything passes, in the unit of the data; older runs have none."""
+    steps: tuple[int, ...] = ()
+    """At which step each point is."""
 
     @property
     def last(self) -> float:
@@ -263,7 +265,8 @@ def _strides(path: Path, facts: dict[str, Any]) -> list[StrideHistory]:
             axis,
             [(int(row["epoch"]), float(row["stride"])) for row in rows],
             (int(rows[-1].get("input_size") or 0), int(rows[-1].get("output_size") or 0)),
-            *(_finite(rows[-1].get(name)) for name in LATER_COLUMNS),
+            steps=tuple(int(row.get("step") or 0) for row in rows),
+            **{name: _finite(rows[-1].get(name)) for name in LATER_COLUMNS},
         )
         for (layer, axis), rows in histories.items()
     ]

@@ -56,6 +56,10 @@ def typed(value: Any, hint: Any, name: str) -> Any:
         prefix, hints = f"{name}." if name else "", typing.get_type_hints(hint)
         if unknown := sorted(set(value) - set(hints), key=str):
             raise ValueError(f"unknown names {', '.join(f'{prefix}{key}' for key in unknown)}")
+        for one in dataclasses.fields(hint):
+            usual = (one.default, one.default_factory)
+            if one.name not in value and usual == (dataclasses.MISSING, dataclasses.MISSING):
+                raise ValueError(f"there is no {prefix}{one.name}")
         return hint(**{key: typed(x, hints[key], f"{prefix}{key}") for key, x in value.items()})
     if kind in (Union, UnionType):  # with None, always
         (hint,) = set(choices) - {NoneType}

@@ -48,11 +48,16 @@ class Run:
         """Return the run in a folder; if there is none, raise a RunError."""
         run = cls(Path(folder).expanduser())
         if not run.config_file.is_file():
-            raise RunError(f"{folder} has no run: it must have a config.yaml")
+            stages = f", but a search: take {folder}/found, or another of its runs"
+            is_search = (run.folder / "search.json").exists()
+            wrong = stages if is_search else ": it must have a config.yaml"
+            raise RunError(f"{folder} has no run{wrong}")
         return run
 
     def check_new(self) -> None:
-        """Raise a RunError if there is a run in the folder already."""
+        """Raise a RunError if there is a run, or a search with its runs, in the folder already."""
+        if (self.folder / "search.json").exists():
+            raise RunError(f"{self.folder} has a search already: choose another --name")
         if self.config_file.exists():
             resume = f"continue it with `diffstride resume {self.folder}`"
             advice = f"{resume}, remove it, or choose another --name"

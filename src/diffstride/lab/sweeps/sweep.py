@@ -1,7 +1,6 @@
 """Run what of a table is not finished, and see how far it is."""
 
 import json
-import math
 import signal
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.config_file import flat, read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
+from diffstride.lab.runs.same_settings import differing
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.plan import Cell, SweepPlan
 from diffstride.lab.sweeps.progress import SweepProgress, log_file
@@ -52,10 +52,6 @@ GPUS = "how much of a GPU each run gets; 1 unless given, 0.25 for four on one"
 ENGINE = "what starts the runs: this machine, or Ray; local unless given"
 DRY_RUN = "train nothing: say which runs there are, how far they are, and how long they will take"
 SIZE = "for --dry_run, of data it does not know: the size of an example, such as 3 32 32"
-
-# Where a run is and where its data are cached makes no difference to what it learns.
-APART = ("name", "out", "data.cache")
-BUDGET_ACCURACY = 1e-3  # a budget is met about so well
 
 
 def parser() -> ArgumentParser:
@@ -155,33 +151,11 @@ def check_same(folder: Path, config: Config) -> None:
     """Raise a ValueError if a folder has a run that would learn something else than this one."""
     if not (folder / "config.yaml").exists():
         return
-    existing = flat(read_config(folder / "config.yaml"))
-    for name, value in flat(config).items():
-        if name not in APART and not same_setting(name, existing[name], value):
-            advice = f"remove the run, choose another --out, or give --{name} what it has"
-            given = f"{name} {existing[name]!r} and this sweep {value!r}"
-            raise RunError(f"{folder} has {given}: {advice}")
-
-
-def same_setting(name: str, one: Any, other: Any) -> bool:
-    """Return whether two values of a setting mean the same to a run."""
-    if one is None or other is None:
-        return one is other
-    if name == "macs_budget":
-        return math.isclose(one, other, rel_tol=BUDGET_ACCURACY)
-    if name == "data.path":
-        return _resolved(one) == _resolved(other)
-    if name == "data.task":
-        return [*map(_resolved, one)] == [*map(_resolved, other)]
-    return bool(one == other)
-
-
-def _resolved(text: str) -> str:
-    """Return a path, or a task NAME=PATH:LABEL, in full; the name of a dataset stays as it is."""
-    name, sign, path = text.rpartition("=")
-    path, colon, label = path.partition(":")
-    place = Path(path).expanduser()
-    return f"{name}{sign}{place.resolve() if place.exists() else path}{colon}{label}"
+    existing, wanted = flat(read_config(folder / "config.yaml")), flat(config)
+    for name in differing(existing, wanted):
+        advice = f"remove the run, choose another --out, or give --{name} what it has"
+        given = f"{name} {existing[name]!r} and this sweep {wanted[name]!r}"
+        raise RunError(f"{folder} has {given}: {advice}")
 
 
 def merged(folder: Path, plan: SweepPlan, placed: Sequence[Cell]) -> dict[str, Any] | None:

@@ -200,7 +200,12 @@ def _only_in_file(option: str, name: str, words: Sequence[str]) -> bool:
     return name not in RECIPES and not any(word.partition("=")[0] == option for word in words)
 
 
-def override(config: Config, words: Sequence[str], program: str) -> Config:
+TRAIN = "Train a network. Every option may be left out; defaults are the recipe's."
+
+
+def override(
+    config: Config, words: Sequence[str], program: str, description: str = TRAIN
+) -> Config:
     """Return the config with what the command line says, ``--model.width 0.5`` for one.
 
     Exits with 2 and a message if that can't be understood, with 0 after ``--help``.
@@ -212,6 +217,6 @@ def override(config: Config, words: Sequence[str], program: str) -> Config:
         args=words,
         default=config,
         prog=program,
-        description="Train a network. Every option may be left out; defaults are the recipe's.",
+        description=description,
         use_underscores=True,
     )

@@ -6,14 +6,13 @@ that follows sees the scale that it was trained at, and nothing but information 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -25,16 +24,10 @@ from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
 from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.trained_run import count_answers, load_prepared
+from diffstride.lab.training.resampling import Right, accuracies, answers
+from diffstride.lab.training.trained_run import load_prepared
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, resizers
-
-RESAMPLES = 1000
-SEED = 0
-AT_ONCE = 2**22  # numbers of a part of the resamples, which are drawn a few at a time
-
-Right: TypeAlias = Mapping[str, NDArray[np.bool_]]
-"""By task: of each test example, whether the answer is right."""
 
 
 class Place(NamedTuple):
@@ -145,8 +138,7 @@ class Reduction(NamedTuple):
 
     def _answers(self, module: Classifier, batches: Iterable[Any]) -> Right:
         """Return which test examples a network gets right."""
-        count_answers(module, batches)
-        right = {name: torch.cat(parts).cpu().numpy() for name, parts in module.right.items()}
+        right = answers(module, batches)
         if self.task is None:
             return right
         if self.task not in right:
@@ -267,7 +259,7 @@ def bands(full: Right, right: Sequence[Right]) -> list[dict[str, Any]]:
     Of several tasks, the mean. Examples are drawn again, the same ones for all settings: the band
     of a share is that of pairs.
     """
-    accuracy, drawn = _accuracies([full, *right])
+    accuracy, drawn = accuracies([full, *right])
     if accuracy[0] == 0:
         raise ValueError("the network gets none of these data right: there is nothing to lose")
     whole = drawn[:, :1]
@@ -280,20 +272,3 @@ def bands(full: Right, right: Sequence[Right]) -> list[dict[str, Any]]:
         names = ("accuracy", "low", "high", "kept", "kept_low", "kept_high")
         found.append(dict(zip(names, map(float, numbers), strict=True)))
     return found
-
-
-def _accuracies(right: Sequence[Right]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the accuracy of each setting, and those of (resamples, settings)."""
-    generator, tasks = np.random.default_rng(SEED), list(right[0])
-    accuracy, drawn = np.zeros(len(right)), np.zeros((RESAMPLES, len(right)))
-    for task in tasks:
-        table = np.stack([answers[task] for answers in right], 1).astype(np.float64)
-        count = len(table)
-        accuracy += table.mean(0)
-        at_once = max(1, AT_ONCE // count)
-        for start in range(0, RESAMPLES, at_once):
-            part = drawn[start : start + at_once]
-            times = generator.multinomial(count, np.full(count, 1 / count), len(part))
-            part += times @ table / count
-    # Divided at last: of many tasks without a mistake, the mean is 1 and not a digit more.
-    return accuracy / len(tasks), drawn / len(tasks)

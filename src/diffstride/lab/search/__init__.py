@@ -1,0 +1,1 @@
+"""Search for strides: learn them, fix them, and train with them from scratch."""

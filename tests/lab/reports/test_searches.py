@@ -1,0 +1,96 @@
+"""The page of a search: the answer first, whatever stage it has come to."""
+
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+
+from diffstride.lab.reports import page, searches
+from diffstride.lab.runs.search_folder import STAGES, Search
+from tests.lab.reports.folders import write_run, write_search
+
+
+def text(html):
+    """What a reader sees of a page, in one line."""
+    body = re.sub(r"<(style|script).*?</\1>", "", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def headings(html):
+    return re.findall(r"<h[23] id=[^>]*>(.*?)</h[23]>", html)
+
+
+ANSWER = (
+    "The strides that were found get right 84.00 % of 1,000 test examples, and those of the "
+    "beginning 82.00 %: +2.00 points (95 % band −1.00 to +5.00), at 52 million MACs."
+)
+
+
+def test_the_answer_comes_first_then_the_plan_and_how_it_was_found(tmp_path):
+    folder = write_search(tmp_path / "cats-search-0", code="models.create(width='<b>')")
+    html = page.write([folder]).read_text()
+    assert html == (folder / "report.html").read_text()
+    first = ["The answer", "The plan", "How strides were found"]
+    assert headings(html)[:4] == [*first, "Fixed strides, trained from scratch"]
+    assert "All runs" in headings(html)
+    assert "Strides while training" not in headings(html)
+    seen = text(html)
+    assert f"The answer {ANSWER} Both networks were trained from scratch" in seen
+    assert "Training time 2.8 min" in seen
+    assert "stages.0.down 2×2 1.5×1.55 32×32 → 16×15 32×32 → 16×14" in seen
+    assert "models.create(width='<b>')" in seen
+    assert "<b>" not in html
+
+
+def test_the_trajectory_has_a_line_for_each_site_and_axis_over_steps(tmp_path):
+    html = page.render([write_search(tmp_path / "a", epochs=3)])
+    figure = html.partition("Strides of each site while they were learned</figcaption>")[2]
+    figure = figure.partition("</svg>")[0]
+    lines = re.findall(r'<path [^>]*style="fill: none;[^"]* stroke: var\(--series-(\d)\)', figure)
+    assert sorted(lines) == ["1", "1", "2", "2"]
+    words = re.findall(r">([^<>]+)</text>", figure)
+    assert {"step", "stride", "0", "30"} <= set(words)  # ten steps an epoch
+    names = ("layer 1: stages.0.down", "layer 2: stages.1.down", "height", "width")
+    assert all(f"{name}</li>" in html for name in names)
+
+
+def test_accuracy_over_epochs_is_that_of_fixed_strides(tmp_path):
+    html = page.render([write_search(tmp_path / "a")])
+    start = html.index("Fixed strides, trained from scratch</h2>")
+    legend = re.findall(r"</svg>([^<]+)</li>", html[start : html.index("</ul>", start)])
+    assert list(map(unescape, legend)) == [
+        "the beginning's strides",
+        "the strides that were found",
+    ]
+
+
+@pytest.mark.parametrize("stages", [(), STAGES[:1], STAGES[:2]], ids=len)
+def test_a_search_that_is_not_finished_says_so(stages, tmp_path):
+    folder = write_search(tmp_path / "a", stages)
+    html = page.write([folder]).read_text()
+    assert f"The search is not finished: `diffstride resume {folder}` goes on." in text(html)
+    assert ("The plan" in headings(html)) == (len(stages) > 1)
+    assert ("How strides were found" in headings(html)) == bool(stages)
+
+
+def test_sizes_of_the_beginning_are_the_same_network(tmp_path):
+    search = Search(write_search(tmp_path / "a"))
+    plan, same = search.plan, "All sizes are those of the beginning: it is the same network."
+    assert same not in searches.sentence(plan, search.result)
+    assert same in searches.sentence(replace(plan, found=plan.begin), search.result)
+
+
+def test_searches_runs_and_sweeps_of_a_folder_share_a_page(tmp_path):
+    write_search(tmp_path / "runs/a")
+    write_run(tmp_path / "runs/b")
+    html = page.render([tmp_path / "runs"])
+    assert re.findall(r'<h2 class="part"[^>]*>(.*?)</h2>', html) == ["a", "b"]
+
+
+def test_damaged_files_are_named(tmp_path):
+    search = Search(write_search(tmp_path / "a"))
+    search.plan_file.write_text("{")
+    with pytest.raises(ValueError, match=r"a/plan\.json, line 1 is no JSON: .*: remove it, and"):
+        page.write([search.folder])
+    assert not (search.folder / "report.html").exists()
