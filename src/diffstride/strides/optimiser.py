@@ -68,7 +68,7 @@ class StrideOptimizer(Optimizer):
         super().__init__([{"params": strides, "name": "strides"}], {"lr": lr, "number": 0})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move the strides, if it is time to, and bring them to their budget."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         group = self.param_groups[0]

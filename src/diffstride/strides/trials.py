@@ -80,7 +80,8 @@ class StrideTrials:
         if not self.kept:
             return self.space.random(numbers)
         spread = SPREADS[min(self.rounds, len(SPREADS)) - 1]
-        return self.space.between(*numbers.choices(self.kept, k=2), spread, numbers)
+        one, other = numbers.choices(self.kept, k=2)
+        return self.space.between(one, other, spread, numbers)
 
     @property
     def best(self) -> Point:

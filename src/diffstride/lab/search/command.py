@@ -9,7 +9,8 @@ HELP = f"""usage: diffstride search RECIPE [options] [{WHOLE}]
 
 Find strides for a network at a cost, in three stages, each a run in runs/NAME:
 
-  learn   strides are learned, within the budget
+  learn   strides are tried, all of them within the budget: every step of training has others,
+          and a part of the training set that is held out tells which are best
   begin   a network with the beginning's strides is trained from scratch, for comparison
   found   a network with the strides that were found is trained from scratch
 
@@ -22,6 +23,8 @@ command again, or `diffstride resume runs/NAME`, goes on where it was.
   --ms_budget MS      milliseconds that a batch takes, or
   --stride_penalty λ  the weight of the paper's regulariser: the cost is what comes out.
                       Unless given, the budget is what the network costs at the beginning
+  --data.held_out F   the part of the training set to compare strides on; 0.25 unless given, and
+                      with --data.group COLUMN no group on both sides
   {WHOLE}     round what was found to whole strides that cost no more
   --name NAME         RECIPE-search-SEED unless given
 

@@ -31,6 +31,9 @@ from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.trained_run import load_model, load_prepared
 from diffstride.layers.resizer import learned_strides
 
+HELD_OUT = 0.25
+"""The part of the training set on which strides are compared, unless the config says another."""
+
 # Called with a search that is finished, while no other process may write it.
 Conclude = Callable[[Search], None]
 
@@ -89,29 +92,43 @@ def check(config: Config) -> None:
 
 
 def learning_config(settings: Settings, timings: Path) -> Config:
-    """Return the settings of the stage in which strides are learned, within the budget."""
+    """Return the settings of the stage in which strides are learned, within the budget.
+
+    They are found by trials, on a part of the training set that is held out. Only with a penalty,
+    which knows no budget to try strides within, do they follow the gradient of their windows.
+    """
     config = settings.config
-    limits: dict[str, object] = {"stride_penalty": settings.limit}
-    if settings.unit == "ms":
-        limits = {"ms_budget": settings.limit, "timings": str(timings), "spend": True}
-    elif settings.unit == "macs":
-        limits = {"macs_budget": settings.limit, "spend": True}
     free = replace(config, macs_budget=None, ms_budget=None, timings=None, stride_penalty=0.0)
     model = learnable(config.model, settings.beginning)
-    return replace(free, model=model, **limits)  # type: ignore[arg-type]
+    if settings.unit == "penalty":
+        return replace(_on_the_test_set(free), model=model, stride_penalty=settings.limit)
+    data = replace(config.data, held_out=config.data.held_out or HELD_OUT)
+    free = replace(free, data=data, optim=replace(config.optim, strides_by="trials"), spend=True)
+    free = replace(free, model=replace(model, smoothness=0.0, smoothness_end=None))
+    if settings.unit == "ms":
+        return replace(free, ms_budget=settings.limit, timings=str(timings))
+    return replace(free, macs_budget=settings.limit)
 
 
 def fixed_config(config: Config, strides: tuple[float, ...]) -> Config:
     """Return the settings of a stage in which a network with fixed strides learns from scratch."""
-    free = {"macs_budget": None, "ms_budget": None, "timings": None, "stride_penalty": 0.0}
-    return replace(config, model=fixed(config.model, strides), **free)  # type: ignore[arg-type]
+    free = replace(config, macs_budget=None, ms_budget=None, timings=None, stride_penalty=0.0)
+    return replace(_on_the_test_set(free), model=fixed(config.model, strides))
+
+
+def _on_the_test_set(config: Config) -> Config:
+    """Return a config that trains on all training examples, and is judged on the test set."""
+    data = replace(config.data, held_out=None)
+    if data.test_fraction is None:  # there is nothing left that a group could be kept out of
+        data = replace(data, group=None)
+    return replace(config, data=data)
 
 
 def _settings(search: Search, config: Config, recipe: str, whole_strides: bool) -> Settings:
     """Return what is searched: the budget, and the beginning that was brought to it."""
     learner = learnable(config.model)
     free = replace(config, model=learner, macs_budget=None, stride_penalty=0.0)
-    prepared = prepare(free)
+    prepared = prepare(_on_the_test_set(free))
     timings = timings_of(Run(search.folder), free, prepared.module)
     network = SearchedNetwork(config, prepared.facts, timings)
     beginning = network.strides
