@@ -263,6 +263,16 @@ def test_layers_that_follow_others_go_on_following_at_any_size(name):
         torch.testing.assert_close(output(hooked, size), output(fixed, size), atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["converted", "converted, before", "converted, paper"])
+def test_what_follows_a_fixed_layer_is_a_formula_of_the_input_size(name):
+    model = set_strides(NETWORKS[name][0](), (1.7, 2.3, 1.2))
+    fixed = StridePlan.of(model, (3, 36, 44)).apply(model)
+    costs = CostModel(fixed, (3, 36, 44))
+    uses, _ = costs.uses_at(costs.given(input_size=(3, 47, 61)))
+    assert uses is costs.uses()
+    assert costs.at(input_size=(3, 47, 61)) == cost(fixed, (3, 47, 61))
+
+
 def test_a_convolution_with_a_fixed_stride_is_one_and_a_spectral_pooling():
     model = set_strides(convolutions(), (1.7, 2.3)).double()
     plan = StridePlan.of(model, (3, 30, 29))
