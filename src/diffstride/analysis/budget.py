@@ -113,7 +113,7 @@ class Budget:
     def slopes(self, strides: Sequence[Tensor]) -> list[Tensor]:
         """Return how the cost changes with the logarithms of these parameters; not with others."""
         values = iter(self._search.slopes(self.variables.read())[1])
-        found = {
+        found: dict[Tensor, Tensor] = {
             layer.stride: torch.tensor([next(values) for _ in range(layer.stride.numel())])
             for layer in self.variables.layers
         }

@@ -39,7 +39,12 @@ def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
 
 
 def parameter_groups(
-    model: nn.Module, lr: float, weight_decay: float, stride_lr: float | None = None
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    stride_lr: float | None = None,
+    *,
+    with_strides: bool = True,
 ) -> list[dict[str, Any]]:
     """Split the parameters of a model into groups for any ``torch.optim`` optimiser.
 
@@ -52,6 +57,8 @@ def parameter_groups(
         lr: the learning rate.
         weight_decay: of the parameters that decay.
         stride_lr: the learning rate of strides, ``lr`` unless given.
+        with_strides: False leaves strides out, for an optimiser of their own:
+            :class:`diffstride.StrideOptimizer`.
 
     A learning-rate schedule that takes one maximum for all groups would overrule ``stride_lr``:
     give ``OneCycleLR`` a list, ``[group["lr"] for group in groups]``.
@@ -74,7 +81,7 @@ def parameter_groups(
     groups = [
         ("weights", [p for p in learned if p not in strides and p.ndim > 1], lr, weight_decay),
         ("vectors", [p for p in learned if p not in strides and p.ndim <= 1], lr, 0.0),
-        ("strides", [p for p in learned if p in strides], stride_lr, 0.0),
+        ("strides", [p for p in learned if p in strides and with_strides], stride_lr, 0.0),
     ]
     keys = ("name", "params", "lr", "weight_decay")
     return [dict(zip(keys, group, strict=True)) for group in groups if group[1]]

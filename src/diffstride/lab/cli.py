@@ -178,24 +178,33 @@ def table(words: list[str]) -> None:
 
 
 def sweep(words: list[str]) -> int:
+    from diffstride.lab.search import study
     from diffstride.lab.sweeps import engines, forecast
     from diffstride.lab.sweeps import sweep as commands
     from diffstride.lab.training.recipes import rate_of_earlier_version
 
     args, run_options = commands.parser().parse_known_args(words)
-    plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
-    rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
-    if message := next(filter(None, rates), None):
-        print(f"diffstride: {message}", file=sys.stderr)
-    out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
-    if args.dry_run:
-        for line in forecast.dry_run(plan, out, args.size, args.examples):
-            print(line, flush=True)
-        return 0
+    if study.is_study(args.table):
+        out, plans = study.folder_and_plans(args, run_options)
+    else:
+        plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
+        rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)
+        if message := next(filter(None, rates), None):
+            print(f"diffstride: {message}", file=sys.stderr)
+        out = str(Path(args.out or f"runs/{plan.table}-{plan.scale}").expanduser())
+        if args.dry_run:
+            for line in forecast.dry_run(plan, out, args.size, args.examples):
+                print(line, flush=True)
+            return 0
+        plans = iter([plan])
     options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
     interruption.raise_from_now_on()
+    failed: dict[str, str] = {}
     try:
-        failed = commands.run_sweep(plan, out, options)
+        for plan in plans:
+            failed |= commands.run_sweep(plan, out, options)
+            if failed:
+                break
     except KeyboardInterrupt:
         print("\ninterrupted: the same command goes on where it was", file=sys.stderr)
         return 1

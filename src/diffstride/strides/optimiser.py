@@ -24,9 +24,9 @@ class StrideOptimizer(Optimizer):
     what is left along strides of the same cost is followed: strides move to where a
     multiply-accumulate helps most.
 
-    Weights need an optimiser of their own, without strides: give it
-    ``parameter_groups(model, lr, weight_decay, strides=False)``. Call ``step()`` after its own,
-    before gradients are zeroed.
+    Weights need an optimiser of their own: give it the groups of
+    ``parameter_groups(model, lr, weight_decay, with_strides=False)``. Call ``step()`` of this one
+    after its own, before gradients are zeroed.
 
     Args:
         model: a network with learnable strides.

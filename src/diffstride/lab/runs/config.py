@@ -78,10 +78,12 @@ class OptimConfig:
     """The decay of weights; strides, biases and normalisations have none."""
     stride_lr: float | None = limited(None, least=0)
     """The learning rate of strides; lr unless given. Short runs need more than that."""
-    strides_by: Literal["gradient", "trials"] = "gradient"
-    """How strides are learned: by the gradient of their windows; or by trials, every step with
-    others of the same cost, which are compared on examples that are held out. Trials need a budget
-    to spend, and --data.held_out."""
+    strides_by: Literal["with_weights", "gradient", "trials"] = "with_weights"
+    """What finds the strides. "with_weights": the optimiser of the weights, with a learning rate
+    stride_lr, as in the paper; "gradient": one for strides alone, which moves each by at most the
+    part stride_lr of itself in a step, 0.01 unless given, and rests at first and in the end;
+    "trials": every step has others of the same cost, which are compared on held-out examples, and
+    needs a budget to spend and --data.held_out."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()

@@ -10,6 +10,7 @@ from pathlib import Path
 from diffstride.analysis.timings import Timings
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.config_file import flat
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.documents import RunError, read_rows
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.run_folder import Run
@@ -101,8 +102,8 @@ def learning_config(settings: Settings, timings: Path) -> Config:
     free = replace(config, macs_budget=None, ms_budget=None, timings=None, stride_penalty=0.0)
     model = learnable(config.model, settings.beginning)
     if settings.unit == "penalty":
-        return replace(_on_the_test_set(free), model=model, stride_penalty=settings.limit)
-    data = replace(config.data, held_out=config.data.held_out or HELD_OUT)
+        return replace(on_the_test_set(free), model=model, stride_penalty=settings.limit)
+    data = held_out_data(config.data)
     free = replace(free, data=data, optim=replace(config.optim, strides_by="trials"), spend=True)
     free = replace(free, model=replace(model, smoothness=0.0, smoothness_end=None))
     if settings.unit == "ms":
@@ -113,10 +114,15 @@ def learning_config(settings: Settings, timings: Path) -> Config:
 def fixed_config(config: Config, strides: tuple[float, ...]) -> Config:
     """Return the settings of a stage in which a network with fixed strides learns from scratch."""
     free = replace(config, macs_budget=None, ms_budget=None, timings=None, stride_penalty=0.0)
-    return replace(_on_the_test_set(free), model=fixed(config.model, strides))
+    return replace(on_the_test_set(free), model=fixed(config.model, strides))
 
 
-def _on_the_test_set(config: Config) -> Config:
+def held_out_data(data: DataConfig) -> DataConfig:
+    """Return settings of data with a part of the training set to compare strides on."""
+    return replace(data, held_out=data.held_out or HELD_OUT)
+
+
+def on_the_test_set(config: Config) -> Config:
     """Return a config that trains on all training examples, and is judged on the test set."""
     data = replace(config.data, held_out=None)
     if data.test_fraction is None:  # there is nothing left that a group could be kept out of
@@ -128,7 +134,7 @@ def _settings(search: Search, config: Config, recipe: str, whole_strides: bool) 
     """Return what is searched: the budget, and the beginning that was brought to it."""
     learner = learnable(config.model)
     free = replace(config, model=learner, macs_budget=None, stride_penalty=0.0)
-    prepared = prepare(_on_the_test_set(free))
+    prepared = prepare(on_the_test_set(free))
     timings = timings_of(Run(search.folder), free, prepared.module)
     network = SearchedNetwork(config, prepared.facts, timings)
     beginning = network.strides

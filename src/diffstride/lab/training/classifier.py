@@ -14,8 +14,13 @@ from diffstride.analysis.budget import Budget
 from diffstride.analysis.timings import Timings
 from diffstride.analysis.training import parameter_groups, stride_penalty
 from diffstride.lab.runs.config import Config
+from diffstride.layers.resizer import learned_strides
+from diffstride.strides.optimiser import StrideOptimizer
 
 OPTIMISERS: dict[str, Any] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+
+STRIDE_LR = 0.01
+"""The part of itself by which a stride moves in a step at most, unless the config says another."""
 
 # By task: waves, and their labels in training or the numbers of their recordings in evaluation.
 AudioBatch = dict[str, tuple[Tensor, Tensor]]
@@ -32,6 +37,9 @@ class Classifier(LightningModule):
         # By task: of each test example that was counted, whether the first answer is right.
         self.right: dict[str, list[Tensor]] = {}
         self._budget: Budget | None = None
+        self.stride_optimiser: StrideOptimizer | None = None
+        """Where strides have one of their own."""
+        self._stride_state: dict[str, Any] = {}
         self.timings: Timings | None = None
         """For a budget in milliseconds."""
 
@@ -59,8 +67,26 @@ class Classifier(LightningModule):
             loss = loss + self.config.stride_penalty * stride_penalty(self.model)
         return loss
 
+    def on_train_start(self) -> None:
+        if self.config.optim.strides_by == "gradient" and learned_strides(self.model):
+            steps, rate = int(self.trainer.estimated_stepping_batches), self.config.optim.stride_lr
+            lr = STRIDE_LR if rate is None else rate
+            self.stride_optimiser = StrideOptimizer(self.model, lr, steps=steps, budget=self.budget)
+            if self._stride_state:
+                self.stride_optimiser.load_state_dict(self._stride_state)
+
     def on_train_batch_end(self, *_: Any) -> None:
-        self.keep_budget()
+        if self.stride_optimiser is not None:
+            self.stride_optimiser.step()
+        else:
+            self.keep_budget()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.stride_optimiser is not None:
+            checkpoint["stride_optimiser"] = self.stride_optimiser.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._stride_state = checkpoint.get("stride_optimiser", {})
 
     @property
     def budget(self) -> Budget | None:
@@ -155,7 +181,11 @@ class Classifier(LightningModule):
     def configure_optimizers(self) -> Any:
         optim = self.config.optim
         groups = parameter_groups(
-            self.model, optim.lr, optim.weight_decay, stride_lr=optim.stride_lr
+            self.model,
+            optim.lr,
+            optim.weight_decay,
+            stride_lr=optim.stride_lr,
+            with_strides=optim.strides_by == "with_weights",
         )
         momentum = {"momentum": optim.momentum} if optim.name == "sgd" else {}
         optimiser = OPTIMISERS[optim.name](groups, **momentum)

@@ -1,0 +1,224 @@
+"""A study of searches: does it matter where they begin, and what else finds as much for as much?
+
+All networks of a study cost the same. First those with fixed strides are trained, from several
+beginnings, those that learn their strides while they train, and on a part of the training set those
+with strides chosen at random, and the trials of a search. Then, on all training data, those that
+came out best.
+"""
+
+import math
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from diffstride.analysis.budget import Budget
+from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.runs.search_folder import STAGES, Settings
+from diffstride.lab.search.searched_network import SearchedNetwork, Strides, learnable
+from diffstride.lab.search.stages import (
+    fixed_config,
+    held_out_data,
+    learning_config,
+    on_the_test_set,
+)
+from diffstride.lab.sweeps.plan import Cell, SweepPlan, common_config
+from diffstride.lab.sweeps.tables import toml
+from diffstride.lab.training import recipes
+from diffstride.lab.training.preparation import prepare
+from diffstride.lab.training.trained_run import load_model
+from diffstride.layers.resizer import learned_strides
+from diffstride.strides.space import StrideSpace
+
+NAMES = ("recipe", "title", "seeds", "settings", "beginnings", "random")
+FEW = 2
+"""How many random strides cost at least as much to compare as a search takes."""
+OTHER_SEED = 100
+"""What is added to a seed for another training with the same strides."""
+COLUMNS = {
+    "fixed": "fixed",
+    "gradient": "learned while training",
+    "held_out": "on the held-out part",
+    "trials": "trials of the search",
+}
+
+
+@dataclass(frozen=True)
+class StudyPlan(SweepPlan):
+    """A table whose runs are known one by one, because strides differ from seed to seed."""
+
+    every: tuple[Cell, ...] = ()
+
+    @cached_property
+    def runs(self) -> tuple[Cell, ...]:
+        return self.every
+
+
+class Study:
+    """What the file of a study says: a TOML file with beginnings.
+
+    Each beginning is a list with a number for every site and axis: which part it has in what is
+    downsampled. Strides are those at which the network costs ``macs_budget``, or what it costs with
+    the strides of the recipe.
+    """
+
+    def __init__(self, path: Path, seeds: int | None, words: Sequence[str]) -> None:
+        self.path, content = path, _read(path)
+        found = recipes.find(content.get("recipe", "digits"))
+        if found is None:
+            raise ValueError(f"{path}: no recipe {content['recipe']!r}, nor such a file")
+        self.recipe, recipe = found
+        self.title = content.get("title", path.stem)
+        self.seeds = tuple(content.get("seeds", [0, 1, 2]) if seeds is None else range(seeds))
+        self.random = content.get("random", 8)
+        varied = ("model.downsampling", "model.strides", "data.held_out", "optim.strides_by")
+        settings, program = content.get("settings", {}), f"diffstride sweep {path}"
+        shown = [name for name in varied if name not in settings]
+        self.config = common_config(recipe, settings, words, shown, program)
+        self.beginnings: dict[str, list[float]] = content["beginnings"]
+
+    @cached_property
+    def network(self) -> SearchedNetwork:
+        free = replace(self.config, macs_budget=None, model=learnable(self.config.model))
+        return SearchedNetwork(self.config, prepare(on_the_test_set(free)).facts)
+
+    @cached_property
+    def macs(self) -> float:
+        """What every network costs, in millions."""
+        return self.config.macs_budget or self.network.cost(self.network.strides, "macs")
+
+    @cached_property
+    def space(self) -> StrideSpace:
+        budget = Budget(self.network.model, self.network.size, macs=1e6 * self.macs)
+        return StrideSpace(budget)
+
+    def _strides(self, point: Sequence[float]) -> Strides:
+        return self.network.shortened(tuple(max(1.0, math.exp(x)) for x in point))
+
+    def _random(self, seed: int, number: int) -> Strides:
+        return self._strides(self.space.random(Random(f"{seed} random {number}")))
+
+    def _plan(self, cells: Sequence[Cell]) -> StudyPlan:
+        return StudyPlan(
+            self.path.stem,
+            self.title,
+            self.seeds,
+            "own",
+            tuple(dict.fromkeys(cell.row for cell in cells)),
+            {name: title for name, title in COLUMNS.items() if name in {c.column for c in cells}},
+            tuple(cells),
+            self.config,
+            every=tuple(cells),
+        )
+
+    def first(self) -> StudyPlan:
+        """Return the runs that depend on no others."""
+        if wrong := {k for k, v in self.beginnings.items() if len(v) != len(self.space)}:
+            wanted = f"{len(self.space)} numbers, one for each site and axis of the network"
+            raise ValueError(f"{self.path}: {min(wrong)!r} must have {wanted}")
+        starts = {n: self._strides(self.space.towards(v)) for n, v in self.beginnings.items()}
+        cells = []
+        for seed in self.seeds:
+            config = replace(self.config, seed=seed, macs_budget=None)
+            for row, strides in starts.items():
+                cells.append(_cell(row, "fixed", fixed_config(config, strides)))
+            some = next(iter(starts.values()))
+            settings = Settings(self.recipe, False, "macs", self.macs, some, STAGES, config)
+            cells.append(_cell("search", "trials", learning_config(settings, self.path)))
+            for number in range(self.random):
+                random = fixed_config(config, self._random(seed, number))
+                random = replace(random, data=held_out_data(config.data))
+                cells.append(_cell(f"random {number + 1}", "held_out", random))
+            for row, strides in starts.items():
+                learned = fixed_config(config, strides)
+                learned = replace(learned, macs_budget=self.macs, spend=True)
+                learned = replace(learned, model=learnable(config.model, strides))
+                learned = replace(learned, optim=replace(config.optim, strides_by="gradient"))
+                cells.append(_cell(row, "gradient", learned))
+        return self._plan(cells)
+
+    def second(self, folder: Path) -> StudyPlan:
+        """Return the runs at strides that came out best in the first."""
+        cells = []
+        for seed in self.seeds:
+            config = replace(self.config, seed=seed, macs_budget=None)
+            layers = learned_strides(load_model(Run.open(folder / _name("search", "trials", seed))))
+            found = tuple(stride for layer in layers.values() for stride in layer.strides)
+            found = self.network.shortened(found)
+            cells.append(_cell("search", "fixed", fixed_config(config, found)))
+            other = replace(config, seed=seed + OTHER_SEED)
+            again = _cell("search, another seed", "fixed", fixed_config(other, found))
+            cells.append(replace(again, name=_name("search again", "fixed", seed)))
+            scores = [self._held_out(folder, seed, number) for number in range(self.random)]
+            for many in sorted({min(FEW, self.random), self.random}):
+                best = max(range(many), key=lambda i: scores[i])
+                strides = self._random(seed, best)
+                cells.append(
+                    _cell(f"best of {many} random", "fixed", fixed_config(config, strides))
+                )
+        return self._plan(cells)
+
+    def _held_out(self, folder: Path, seed: int, number: int) -> float:
+        run = Run.open(folder / _name(f"random {number + 1}", "held_out", seed))
+        return float(run.metrics()[-1]["test_accuracy"])
+
+
+def is_study(path: str) -> bool:
+    """Return whether this is the file of a study, and not that of a grid."""
+    place = Path(path).expanduser()
+    if place.suffix != ".toml" or not place.is_file():
+        return False
+    try:
+        return "beginnings" in toml.loads(place.read_text("utf-8"))
+    except (ValueError, RecursionError):  # which reading it as a grid says
+        return False
+
+
+def folder_and_plans(args: Namespace, words: Sequence[str]) -> tuple[str, Iterator[SweepPlan]]:
+    """Return where the runs of a study are, and its two plans: the second follows from the first.
+
+    The arguments are those of `diffstride sweep`, and its other words.
+    """
+    if args.dry_run:
+        raise ValueError("--dry_run is not for a study: its first runs tell what its last ones are")
+    study = Study(Path(args.table).expanduser(), args.seeds, words)
+    folder = Path(args.out or f"runs/{study.path.stem}").expanduser()
+
+    def plans() -> Iterator[SweepPlan]:
+        yield study.first()
+        yield study.second(folder)
+
+    return str(folder), plans()
+
+
+def _cell(row: str, column: str, config: Config) -> Cell:
+    return Cell(_name(row, column, config.seed), row, column, config)
+
+
+def _name(row: str, column: str, seed: int) -> str:
+    return re.sub(r"[^\w.+-]+", "_", f"{column}-{row}-s{seed}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a file, if all in it has the form it must have."""
+    content: dict[str, Any] = toml.loads(path.read_text("utf-8"))
+    if unknown := sorted(set(content) - set(NAMES)):
+        raise ValueError(f"{path} has {', '.join(unknown)}; it may have {', '.join(NAMES)}")
+    beginnings: Mapping[str, Any] = content["beginnings"]
+    for name, parts in beginnings.items():
+        numbers = isinstance(parts, list) and all(isinstance(x, int | float) for x in parts)
+        if not numbers or min(parts, default=-1) < 0 or max(parts) == 0:
+            wanted = "a list of numbers from 0 on, one for each site and axis"
+            raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
+    for name, least in (("random", FEW),):
+        if not (type(value := content.get(name, 8)) is int and value >= least):
+            raise ValueError(f"{path}: {name} must be a whole number, at least {least}")
+    seeds = content.get("seeds", [0])
+    if not (isinstance(seeds, list) and seeds and all(type(n) is int and n >= 0 for n in seeds)):
+        raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {seeds!r}")
+    return content
