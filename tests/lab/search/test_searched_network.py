@@ -77,6 +77,17 @@ def test_whole_strides_cost_no_more_and_are_near():
     assert network.whole((2.0,) * 6, "macs", limit) == (2.0,) * 6
 
 
+def test_strides_have_few_digits_and_make_the_same_sizes():
+    network = SearchedNetwork(DIGITS, FACTS)
+    # 32 samples become 31 above 1 already, and 19 up to 32/19 = 1.68421; 31 / 2.4 is 12.9.
+    strides = (1.00002, 1.684210, 2.4000001, 2.0, 1.99999, 3.0)
+    short = network.shortened(strides)
+    assert short == (1.01, 1.68, 2.4, 2.0, 2.0, 3.0)
+    sizes = [[s.output_size for s in network.network(x, "macs").sites] for x in (strides, short)]
+    assert sizes[0] == sizes[1]
+    assert network.shortened(short) == short
+
+
 def test_shared_strides_stay_shared():
     config = vary(DIGITS, model=dict(shared_stride=True))
     network = SearchedNetwork(config, FACTS)

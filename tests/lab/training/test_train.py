@@ -293,7 +293,11 @@ def test_a_budget_in_milliseconds_is_kept_by_the_table_of_the_run(capsys, monkey
     ("words", "code", "message"),
     [
         ([], 2, ""),
-        (["tran"], 2, "no command 'tran': train, resume, evaluate, strides, resolution, cost, tab"),
+        (
+            ["tran"],
+            2,
+            "no command 'tran': train, search, resume, evaluate, strides, resolution, cost, tab",
+        ),
         (["train"], 2, "usage: diffstride train RECIPE"),
         (["train", "cifra10"], 2, "no recipe 'cifra10', nor such a file"),
         (["train", "cifar10", "--data.path", "./nowhere"], 1, "./nowhere does not exist"),

@@ -45,8 +45,9 @@ def plan_table(chapter: Chapter) -> Section:
     if not search.plan_file.is_file():
         return Section("The plan", "", [])
     plan = search.plan
-    text = "Strides of each axis, sizes of maps before and after each site, and which part of the "
-    text += "multiply-accumulates is spent from there to the next site."
+    text = "Of the beginning, and beside it of what was found: strides of each axis, sizes of maps "
+    text += "before and after each site, and which part of the multiply-accumulates is spent from "
+    text += "there to the next site."
     blocks: list[Block] = chapters.table("Strides by site", HEAD, table_rows(plan))
     code = {"kind": "code", "caption": "The network that was found", "text": plan.code}
     return Section("The plan", text, [*blocks, code])

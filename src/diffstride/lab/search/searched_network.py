@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,8 @@ Strides: TypeAlias = tuple[float, ...]
 """One for each site and axis, in the order of ``--model.strides``."""
 
 DIGITS = (2, 3, 4, 6)
-"""How many digits strides may have after the point; the first that leaves all sizes as they are."""
+"""How many digits strides may have after the point, if that leaves sizes as they are."""
+WAYS = (math.floor, math.ceil)
 TOLERANCE = 0.01  # by how much a budget may be missed, as `Budget` does
 MOST_ROUNDED = 12
 """Strides of which both whole neighbours are tried, in all combinations."""
@@ -92,12 +93,20 @@ class SearchedNetwork:
         return self.shortened(self.strides)
 
     def shortened(self, strides: Strides) -> Strides:
-        """Return strides with as few digits as leave all sizes as they are."""
-        for digits in DIGITS:
-            short = tuple(max(1.0, round(stride, digits)) for stride in strides)
-            if self._sizes(short) == self._sizes(strides):
-                return short
-        return strides
+        """Return strides with as few digits as leave all sizes as they are, each by itself."""
+        found: list[float] = []
+        uses = {use.name: use for use in reversed(self.costs.at(self._named(strides)).layers)}
+        for name, own in self._named(strides).items():
+            layer, use, short = self.costs.layers[name], uses.get(name), list(own)
+            for axis, stride in enumerate(own if use is not None else ()):
+                axes = range(len(own)) if self.config.shared_stride else (axis,)
+                for candidate in _rounded(stride):
+                    tried = [candidate if i in axes else s for i, s in enumerate(short)]
+                    if use and layer.size_after(use.input_size, tried) == use.output_size:
+                        short = tried
+                        break
+            found += short
+        return tuple(found)
 
     def whole(self, strides: Strides, unit: str, limit: float) -> Strides:
         """Return whole strides that cost no more than the limit, by the least change of these.
@@ -154,9 +163,12 @@ class SearchedNetwork:
             name: strides[i * axes : (i + 1) * axes] for i, name in enumerate(self.costs.layers)
         }
 
-    def _sizes(self, strides: Strides) -> list[Any]:
-        layers = self.costs.at(self._named(strides)).layers
-        return [(use.name, use.input_size, use.output_size) for use in layers]
+
+def _rounded(stride: float) -> Iterator[float]:
+    """Yield a stride with few digits, then with more: to the nearest first, then the other way."""
+    for digits in DIGITS:
+        ways = {round(way(stride * 10**digits) / 10**digits, digits) for way in WAYS}
+        yield from sorted(filter(lambda s: s >= 1, ways), key=lambda s: _distance(stride, s))
 
 
 def _distance(one: float, other: float) -> float:
