@@ -6,7 +6,6 @@ with strides chosen at random, and the trials of a search. Then, on all training
 came out best.
 """
 
-import math
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +89,8 @@ class Study:
     @cached_property
     def macs(self) -> float:
         """What every network costs, in millions."""
-        return self.config.macs_budget or self.network.cost(self.network.strides, "macs")
+        network = self.network
+        return self.config.macs_budget or network.cost(network.strides, "macs")
 
     @cached_property
     def space(self) -> StrideSpace:
@@ -98,7 +98,8 @@ class Study:
         return StrideSpace(budget)
 
     def _strides(self, point: Sequence[float]) -> Strides:
-        return self.network.shortened(tuple(max(1.0, math.exp(x)) for x in point))
+        self.space.write(point)  # which rounds, as the network itself does
+        return self.network.shortened(self.network.strides)
 
     def _random(self, seed: int, number: int) -> Strides:
         return self._strides(self.space.random(Random(f"{seed} random {number}")))
