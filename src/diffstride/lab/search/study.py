@@ -1,9 +1,9 @@
 """A study of searches: does it matter where they begin, and what else finds as much for as much?
 
-All networks of a study cost the same. First those with fixed strides are trained, from several
-beginnings, those that learn their strides while they train, and on a part of the training set those
-with strides chosen at random, and the trials of a search. Then, on all training data, those that
-came out best.
+All networks of a study cost the same. First those with the strides of several beginnings are
+trained, and on a part of the training set those with strides at random, and the trials of a search.
+Then, on all training data, those that came out best, and those that learn their strides while they
+train, from every beginning.
 """
 
 import re
@@ -104,6 +104,9 @@ class Study:
     def _random(self, seed: int, number: int) -> Strides:
         return self._strides(self.space.random(Random(f"{seed} random {number}")))
 
+    def _starts(self) -> dict[str, Strides]:
+        return {n: self._strides(self.space.towards(v)) for n, v in self.beginnings.items()}
+
     def _plan(self, cells: Sequence[Cell]) -> StudyPlan:
         return StudyPlan(
             self.path.stem,
@@ -122,8 +125,7 @@ class Study:
         if wrong := {k for k, v in self.beginnings.items() if len(v) != len(self.space)}:
             wanted = f"{len(self.space)} numbers, one for each site and axis of the network"
             raise ValueError(f"{self.path}: {min(wrong)!r} must have {wanted}")
-        starts = {n: self._strides(self.space.towards(v)) for n, v in self.beginnings.items()}
-        cells = []
+        starts, cells = self._starts(), []
         for seed in self.seeds:
             config = replace(self.config, seed=seed, macs_budget=None)
             for row, strides in starts.items():
@@ -135,12 +137,6 @@ class Study:
                 random = fixed_config(config, self._random(seed, number))
                 random = replace(random, data=held_out_data(config.data))
                 cells.append(_cell(f"random {number + 1}", "held_out", random))
-            for row, strides in starts.items():
-                learned = fixed_config(config, strides)
-                learned = replace(learned, macs_budget=self.macs, spend=True)
-                learned = replace(learned, model=learnable(config.model, strides))
-                learned = replace(learned, optim=replace(config.optim, strides_by="gradient"))
-                cells.append(_cell(row, "gradient", learned))
         return self._plan(cells)
 
     def second(self, folder: Path) -> StudyPlan:
