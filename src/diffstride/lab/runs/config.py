@@ -78,12 +78,13 @@ class OptimConfig:
     """The decay of weights; strides, biases and normalisations have none."""
     stride_lr: float | None = limited(None, least=0)
     """The learning rate of strides; lr unless given. Short runs need more than that."""
-    strides_by: Literal["with_weights", "gradient", "trials"] = "with_weights"
+    strides_by: Literal["with_weights", "gradient", "trials", "jitter"] = "with_weights"
     """What finds the strides. "with_weights": the optimiser of the weights, with a learning rate
     stride_lr, as in the paper; "gradient": one for strides alone, which moves each by at most the
     part stride_lr of itself in a step, 0.01 unless given, and rests at first and in the end;
     "trials": every step has others of the same cost, which are compared on held-out examples, and
-    needs a budget to spend and --data.held_out."""
+    needs a budget to spend and --data.held_out; "jitter": they stay, and vary by some per cent from
+    step to step, at the same cost, which is a budget to spend too."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
@@ -150,11 +151,11 @@ class Config:
             raise ValueError("--macs_budget and --ms_budget were both given: a run has one budget")
         if self.spend and not given:
             raise ValueError("--spend needs a budget to spend: --macs_budget or --ms_budget")
-        if self.optim.strides_by == "trials":
+        if (by := self.optim.strides_by) in ("trials", "jitter"):
             if not self.spend:
                 wanted = "--spend and --macs_budget or --ms_budget: strides of one cost are tried"
-                raise ValueError(f"--optim.strides_by trials needs {wanted}")
-            if self.data.held_out is None:
+                raise ValueError(f"--optim.strides_by {by} needs {wanted}")
+            if by == "trials" and self.data.held_out is None:
                 wanted = "--data.held_out, the part of the training examples to compare them on"
                 raise ValueError(f"--optim.strides_by trials needs {wanted}")
             if self.model.downsampling != "diffstride":

@@ -34,7 +34,7 @@ from diffstride.lab.training.trained_run import load_model
 from diffstride.layers.resizer import learned_strides
 from diffstride.strides.space import StrideSpace
 
-NAMES = ("recipe", "title", "seeds", "settings", "beginnings", "random")
+NAMES = ("recipe", "title", "seeds", "settings", "beginnings", "random", "learned")
 FEW = 2
 """How many random strides cost at least as much to compare as a search takes."""
 OTHER_SEED = 100
@@ -63,7 +63,8 @@ class Study:
 
     Each beginning is a list with a number for every site and axis: which part it has in what is
     downsampled. Strides are those at which the network costs ``macs_budget``, or what it costs with
-    the strides of the recipe.
+    the strides of the recipe. ``learned`` names the beginnings from which strides are learned while
+    a network trains: all unless given.
     """
 
     def __init__(self, path: Path, seeds: int | None, words: Sequence[str]) -> None:
@@ -80,6 +81,7 @@ class Study:
         shown = [name for name in varied if name not in settings]
         self.config = common_config(recipe, settings, words, shown, program)
         self.beginnings: dict[str, list[float]] = content["beginnings"]
+        self.learned: list[str] = content.get("learned", list(self.beginnings))
 
     @cached_property
     def network(self) -> SearchedNetwork:
@@ -152,7 +154,7 @@ class Study:
             again = _cell("search, another seed", "fixed", fixed_config(other, found))
             cells.append(replace(again, name=_name("search again", "fixed", seed)))
             scores = [self._held_out(folder, seed, number) for number in range(self.random)]
-            for many in sorted({min(FEW, self.random), self.random}):
+            for many in sorted({FEW, self.random} if self.random else ()):
                 best = max(range(many), key=lambda i: scores[i])
                 strides = self._random(seed, best)
                 cells.append(
@@ -212,9 +214,10 @@ def _read(path: Path) -> dict[str, Any]:
         if not numbers or min(parts, default=-1) < 0 or max(parts) == 0:
             wanted = "a list of numbers from 0 on, one for each site and axis"
             raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
-    for name, least in (("random", FEW),):
-        if not (type(value := content.get(name, 8)) is int and value >= least):
-            raise ValueError(f"{path}: {name} must be a whole number, at least {least}")
+    if not (type(number := content.get("random", 8)) is int and number not in range(1, FEW)):
+        raise ValueError(f"{path}: random must be 0, or a whole number from {FEW} on")
+    if unknown := sorted(set(content.get("learned", [])) - set(beginnings)):
+        raise ValueError(f"{path}: learned has {unknown[0]!r}, which is none of the beginnings")
     seeds = content.get("seeds", [0])
     if not (isinstance(seeds, list) and seeds and all(type(n) is int and n >= 0 for n in seeds)):
         raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {seeds!r}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lightning import Trainer
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
@@ -24,6 +25,7 @@ from diffstride.lab.training.examples import choose_examples
 from diffstride.lab.training.preparation import Prepared, prepare
 from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.run_timings import timings_of
+from diffstride.lab.training.stride_jitter import StrideJitter
 from diffstride.lab.training.stride_trying import StrideTrying
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
@@ -136,7 +138,8 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     schedule = (
         [callbacks.SmoothnessSchedule(config.model.smoothness, end)] if end is not None else []
     )
-    trials = [StrideTrying(prepared.scored)] if config.optim.strides_by == "trials" else []
+    by: dict[str, Any] = {"trials": StrideTrying(prepared.scored), "jitter": StrideJitter()}
+    strides = [by[config.optim.strides_by]] if config.optim.strides_by in by else []
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -144,7 +147,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[*trials, *schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
+        callbacks=[*strides, *schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,
