@@ -214,7 +214,8 @@ def _read(path: Path) -> dict[str, Any]:
         if not numbers or min(parts, default=-1) < 0 or max(parts) == 0:
             wanted = "a list of numbers from 0 on, one for each site and axis"
             raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
-    if not (type(number := content.get("random", 8)) is int and number not in range(1, FEW)):
+    number = content.get("random", 8)
+    if not (type(number) is int and (number == 0 or number >= FEW)):
         raise ValueError(f"{path}: random must be 0, or a whole number from {FEW} on")
     if unknown := sorted(set(content.get("learned", [])) - set(beginnings)):
         raise ValueError(f"{path}: learned has {unknown[0]!r}, which is none of the beginnings")
