@@ -46,7 +46,7 @@ def begin(config: Config, recipe: str, whole_strides: bool, conclude: Conclude) 
         ValueError: if the search of this name has other settings, the budget can't be met, or
             another process searches; nothing is changed then, and no folder made.
     """
-    config = replace(config, spend=False)  # it always is
+    config = searched(config)
     check(config)
     search = Search.of(config, recipe)
     with locked(search.folder):
@@ -73,6 +73,13 @@ def go_on(folder: str | Path, conclude: Conclude) -> None:
     with locked(search.folder):
         _finish(search)
         conclude(search)
+
+
+def searched(config: Config) -> Config:
+    """Return a config without what a search decides itself: it spends its budget, and tries."""
+    by = config.optim.strides_by
+    optim = replace(config.optim, strides_by="with_weights" if by == "trials" else by)
+    return replace(config, spend=False, optim=optim)
 
 
 def check(config: Config) -> None:

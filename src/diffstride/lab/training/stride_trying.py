@@ -7,7 +7,7 @@ import torch
 from lightning import Callback, Trainer
 
 from diffstride.lab.data.batches import Loader
-from diffstride.lab.training.classifier import process, sum_over_processes
+from diffstride.lab.training.classifier import process, sum_over_processes, wide
 from diffstride.strides.search import scoring
 from diffstride.strides.space import StrideSpace
 from diffstride.strides.trials import StrideTrials
@@ -71,7 +71,7 @@ class StrideTrying(Callback):
         with scoring(module), torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.trials.rounds)  # whatever is random is the same for all
             losses = torch.stack([module.loss_of(batch) for batch in self._round])
-        total = losses.mean().double()
+        total = losses.mean().to(wide(losses.device))
         sum_over_processes(total)
         return total.item() / process()[1]
 
