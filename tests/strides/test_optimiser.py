@@ -42,10 +42,10 @@ def gradients(number, shapes, seed=0):
     return [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(number)]
 
 
-def stepped(model, optimiser, given):
+def stepped(model, optimiser, wanted):
     """Take a step with given gradients; return by how much the logarithms of strides changed."""
     before = values(model)
-    for stride, gradient in zip(strides(model), given, strict=True):
+    for stride, gradient in zip(strides(model), wanted, strict=True):
         stride.grad = None if gradient is None else gradient.to(stride)
     optimiser.step()
     return (values(model) / before).log()
@@ -59,8 +59,8 @@ def test_no_step_is_larger_than_the_rate(seed, scale, lr):
         for stride in strides(model):
             stride.fill_(1e3)  # far from where they must stop
     optimiser = StrideOptimizer(model, lr, steps=10, rest=NEVER)
-    for given in gradients(10, [2, 2], seed):
-        moved = stepped(model, optimiser, [10**scale * g for g in given])
+    for wanted in gradients(10, [2, 2], seed):
+        moved = stepped(model, optimiser, [10**scale * g for g in wanted])
         assert moved.abs().max() <= lr + 1e-6
         assert moved.abs().max() > 0.01 * lr
 
@@ -70,8 +70,8 @@ def test_a_loss_of_another_scale_moves_strides_the_same():
     for scale in (1.0, 1000.0, 1e-9):
         model = network()
         optimiser = StrideOptimizer(model, steps=30, budget=Budget(model, SIZE, macs=MACS))
-        for given in gradients(30, [2, 2]):
-            stepped(model, optimiser, [scale * g for g in given])
+        for wanted in gradients(30, [2, 2]):
+            stepped(model, optimiser, [scale * g for g in wanted])
         ends.append(values(model))
     assert not torch.allclose(ends[0], torch.full_like(ends[0], 2.0), rtol=0.02)
     for end in ends[1:]:
@@ -90,7 +90,7 @@ def test_a_stride_follows_its_gradient_whatever_its_size():
 def test_strides_rest_at_first_and_in_the_end():
     model = network()
     optimiser = StrideOptimizer(model, steps=20, rest=(0.1, 0.2))
-    moves = [stepped(model, optimiser, given).abs().max() for given in gradients(25, [2, 2])]
+    moves = [stepped(model, optimiser, wanted).abs().max() for wanted in gradients(25, [2, 2])]
     assert [number for number, move in enumerate(moves) if move > 0] == list(range(2, 16))
 
 
@@ -104,7 +104,9 @@ def test_gradients_that_are_no_numbers_change_nothing(wrong, with_budget):
     stepped(model, optimiser, first)
     for _ in range(5):
         state = copy.deepcopy(optimiser.state_dict()["state"])
-        moved = stepped(model, optimiser, [torch.tensor([wrong, 1.0]), torch.tensor([wrong, wrong])])
+        moved = stepped(
+            model, optimiser, [torch.tensor([wrong, 1.0]), torch.tensor([wrong, wrong])]
+        )
         assert moved.tolist() == [0.0] * 4
         assert repr(optimiser.state_dict()["state"]) == repr(state)
     assert stepped(model, optimiser, last).abs().max() > 0
@@ -142,12 +144,12 @@ def test_the_cost_stays_at_a_spent_budget(name, kind):
     optimiser = StrideOptimizer(
         model, 0.05, steps=60, budget=Budget(model, SIZE, macs=MACS), rest=NEVER
     )
-    for given in gradients(60, shapes):
+    for wanted in gradients(60, shapes):
         if kind != "random":
-            given = [torch.full(shape, 1.0 if kind == "smaller" else -1.0) for shape in shapes]
+            wanted = [torch.full(shape, 1.0 if kind == "smaller" else -1.0) for shape in shapes]
         if kind == "one against all":
-            given[0] = -given[0]
-        stepped(model, optimiser, given)
+            wanted[0] = -wanted[0]
+        stepped(model, optimiser, wanted)
         assert cost(model, SIZE).macs == pytest.approx(MACS, rel=0.02)
         for layer in learned_strides(model).values():
             highest = layer.max_stride or math.inf
@@ -197,8 +199,8 @@ def test_what_is_left_of_a_gradient_keeps_the_cost():
     model = network()
     budget = Budget(model, SIZE, macs=cost(model, SIZE).macs)
     optimiser = StrideOptimizer(model, 1e-4, steps=10, budget=budget, rest=NEVER)
-    for given in gradients(10, [2, 2]):
-        stepped(model, optimiser, given)
+    for wanted in gradients(10, [2, 2]):
+        stepped(model, optimiser, wanted)
     slopes = torch.cat(budget.slopes(strides(model)))
     means = torch.cat([optimiser.state[stride]["mean"] for stride in strides(model)])
     assert abs(torch.dot(means, slopes)) < 0.01 * means.norm() * slopes.norm()
@@ -207,7 +209,7 @@ def test_what_is_left_of_a_gradient_keeps_the_cost():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_what_was_stopped_goes_on_as_if_it_had_not_been(dtype):
-    given = gradients(30, [2, 2])
+    wanted = gradients(30, [2, 2])
 
     def begun():
         model = network().to(dtype)
@@ -216,11 +218,11 @@ def test_what_was_stopped_goes_on_as_if_it_had_not_been(dtype):
 
     model, optimiser = begun()
     ends = []
-    for each in given:
+    for each in wanted:
         stepped(model, optimiser, each)
         ends.append(values(model))
     other, again = begun()
-    for number, each in enumerate(given):
+    for number, each in enumerate(wanted):
         stepped(other, again, each)
         assert torch.equal(values(other), ends[number])
         if number % 5 == 2:
@@ -237,7 +239,7 @@ def test_what_was_stopped_goes_on_as_if_it_had_not_been(dtype):
     assert loaded is not state["state"][0]["mean"]
 
 
-def test_a_gradient_is_zeroed_by_each_optimiser_alone():
+def test_every_parameter_has_one_of_two_optimisers():
     model = network()
     groups = parameter_groups(model, 0.1, 0.0, with_strides=False)
     assert [group["name"] for group in groups] == ["weights", "vectors"]

@@ -113,7 +113,7 @@ class Budget:
     def slopes(self, strides: Sequence[Tensor]) -> list[Tensor]:
         """Return how the cost changes with the logarithms of these parameters; not with others."""
         values = iter(self._search.slopes(self.variables.read())[1])
-        moved = (layer.stride for layer in self.variables.layers)
+        moved: list[Tensor] = [layer.stride for layer in self.variables.layers]
         found = {p: [next(values) for _ in range(p.numel())] for p in moved}
         options: Any = dict(dtype=torch.float64, device="cpu")  # which not every device has
         return [torch.tensor(found.get(p, [0.0] * p.numel()), **options) for p in strides]

@@ -73,12 +73,14 @@ class StrideTrials:
         for candidate in candidates:
             self.space.write(candidate)
             scores.append(self.score())
-        ranked = sorted((i for i, x in enumerate(scores) if math.isfinite(x)), key=scores.__getitem__)
+        ranked = sorted(
+            (i for i, x in enumerate(scores) if math.isfinite(x)), key=scores.__getitem__
+        )
         if not ranked:
             raise FloatingPointError(
-                f"after step {self.step} no strides have a score that is a finite number, the first "
-                f"of {len(scores)} have {scores[0]}: training diverged, or the score is wrong; try "
-                f"a smaller learning rate"
+                f"after step {self.step} no strides have a score that is a finite number, the "
+                f"first of {len(scores)} have {scores[0]}: training diverged, or the score is "
+                f"wrong; try a smaller learning rate"
             )
         self.kept = [candidates[i] for i in ranked[:KEPT]]
         self.history.append({"step": self.step, "scores": scores, "kept": self.kept})

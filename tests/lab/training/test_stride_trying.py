@@ -1,4 +1,4 @@
-"""Runs whose strides are found by trials, or follow their gradient with an optimiser of their own."""
+"""Runs whose strides are found by trials, or by an optimiser of their own."""
 
 import shutil
 from pathlib import Path
@@ -154,7 +154,10 @@ def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--optim.strides_by trials --data.held_out 0.2", "strides_by trials needs --spend and --m"),
+        (
+            "--optim.strides_by trials --data.held_out 0.2",
+            "strides_by trials needs --spend and --m",
+        ),
         (
             "--optim.strides_by trials --data.held_out 0.2 --macs_budget 1",
             "strides_by trials needs --spend and --m",

@@ -84,7 +84,7 @@ def searched(config: Config) -> Config:
 
 def check(config: Config) -> None:
     """Raise a ValueError if a config can't be searched; the message names the option."""
-    config.check()
+    replace(config, data=held_out_data(config.data)).check()
     budgets = ("macs_budget", "ms_budget", "stride_penalty")
     given = [f"--{name}" for name in budgets if getattr(config, name)]
     if len(given) > 1:
@@ -126,7 +126,7 @@ def fixed_config(config: Config, strides: tuple[float, ...]) -> Config:
 
 def held_out_data(data: DataConfig) -> DataConfig:
     """Return settings of data with a part of the training set to compare strides on."""
-    return replace(data, held_out=data.held_out or HELD_OUT)
+    return replace(data, held_out=HELD_OUT if data.held_out is None else data.held_out)
 
 
 def on_the_test_set(config: Config) -> Config:

@@ -156,7 +156,9 @@ class Study:
 
     def second(self, folder: Path) -> StudyPlan:
         """Return the runs at strides that came out best in the first, and those that learn some."""
-        placed = {a.name: b for a, b in zip(self.first.runs, place(self.first, folder), strict=True)}
+        placed = {
+            a.name: b for a, b in zip(self.first.runs, place(self.first, folder), strict=True)
+        }
 
         def run(row: str, column: str, seed: int) -> Run:
             return Run.open(folder / placed[_name(row, column, seed)].name)
@@ -259,7 +261,9 @@ def _check_beginnings(path: Path, beginnings: Mapping[str, Any], taken: Sequence
     for name, parts in beginnings.items():
         numbers = isinstance(parts, list) and all(type(x) in (int, float) for x in parts)
         if not (numbers and parts and all(0 <= x < math.inf for x in parts) and any(parts)):
-            wanted = "a list of numbers from 0 on, one for each site and axis, and not all of them 0"
+            wanted = (
+                "a list of numbers from 0 on, one for each site and axis, and not all of them 0"
+            )
             raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
     names = Counter(_name(row, "fixed", 0) for row in {*beginnings, *taken})
     for row in beginnings:

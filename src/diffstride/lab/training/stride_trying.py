@@ -7,6 +7,7 @@ import torch
 from lightning import Callback, Trainer
 
 from diffstride.lab.data.batches import Loader
+from diffstride.lab.training.callbacks import diverged
 from diffstride.lab.training.classifier import process, sum_over_processes, wide
 from diffstride.strides.search import scoring
 from diffstride.strides.space import StrideSpace
@@ -44,10 +45,15 @@ class StrideTrying(Callback):
         assert self.trials is not None
         self.trials.begin_step()
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         assert self.trials is not None
-        if self.trials.end_step():
-            self._round = []
+        try:
+            if self.trials.end_step():
+                self._round = []
+        except FloatingPointError as error:
+            raise diverged(
+                "the loss with all strides that were tried became nan", trainer
+            ) from error
 
     def on_validation_start(self, *_: Any) -> None:
         self._write_best()
