@@ -24,7 +24,7 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
 
 
 LAYERS = {f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in "123"}
-CLASSES = {"Budget", "CostModel", "StridePlan", "Timings"}
+CLASSES = {"Budget", "CostModel", "StrideOptimizer", "StridePlan", "Timings"}
 FUNCTIONS = {
     "convert",
     "cost",
@@ -32,6 +32,7 @@ FUNCTIONS = {
     "fit_budget",
     "freeze",
     "parameter_groups",
+    "search",
     "soft_macs",
     "stride_penalty",
     "stride_table",

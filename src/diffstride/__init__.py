@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralPool1d as SpectralPool1d
     from diffstride.layers import SpectralPool2d as SpectralPool2d
     from diffstride.layers import SpectralPool3d as SpectralPool3d
+    from diffstride.strides.optimiser import StrideOptimizer as StrideOptimizer
     from diffstride.strides.plan import StridePlan as StridePlan
+    from diffstride.strides.search import search as search
     from diffstride.surgery.convert import convert as convert
     from diffstride.surgery.export import export_onnx as export_onnx
     from diffstride.surgery.freeze import freeze as freeze
@@ -39,6 +41,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
     "Budget": ("diffstride.analysis.budget", "Budget"),
     "CostModel": ("diffstride.analysis.cost_model", "CostModel"),
+    "StrideOptimizer": ("diffstride.strides.optimiser", "StrideOptimizer"),
     "StridePlan": ("diffstride.strides.plan", "StridePlan"),
     "Timings": ("diffstride.analysis.timings", "Timings"),
     "convert": ("diffstride.surgery.convert", "convert"),
@@ -47,6 +50,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "fit_budget": ("diffstride.analysis.budget", "fit_budget"),
     "freeze": ("diffstride.surgery.freeze", "freeze"),
     "parameter_groups": ("diffstride.analysis.training", "parameter_groups"),
+    "search": ("diffstride.strides.search", "search"),
     "soft_macs": ("diffstride.analysis.cost", "soft_macs"),
     "stride_penalty": ("diffstride.analysis.training", "stride_penalty"),
     "stride_table": ("diffstride.analysis.stride_table", "stride_table"),

@@ -113,11 +113,10 @@ class Budget:
     def slopes(self, strides: Sequence[Tensor]) -> list[Tensor]:
         """Return how the cost changes with the logarithms of these parameters; not with others."""
         values = iter(self._search.slopes(self.variables.read())[1])
-        found: dict[Tensor, Tensor] = {
-            layer.stride: torch.tensor([next(values) for _ in range(layer.stride.numel())])
-            for layer in self.variables.layers
-        }
-        return [found.get(p, torch.zeros(p.numel())).double().to(p.device) for p in strides]
+        moved: list[Tensor] = [layer.stride for layer in self.variables.layers]
+        found = {p: [next(values) for _ in range(p.numel())] for p in moved}
+        options: Any = dict(dtype=torch.float64, device="cpu")  # which not every device has
+        return [torch.tensor(found.get(p, [0.0] * p.numel()), **options) for p in strides]
 
     def hold(self) -> None:
         """Move the strides of the network until it costs what it may.

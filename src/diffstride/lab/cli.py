@@ -178,14 +178,15 @@ def table(words: list[str]) -> None:
 
 
 def sweep(words: list[str]) -> int:
-    from diffstride.lab.search import study
     from diffstride.lab.sweeps import engines, forecast
     from diffstride.lab.sweeps import sweep as commands
     from diffstride.lab.training.recipes import rate_of_earlier_version
 
     args, run_options = commands.parser().parse_known_args(words)
-    if study.is_study(args.table):
-        out, plans = study.folder_and_plans(args, run_options)
+    from diffstride.lab.search import study
+
+    if path := study.find(args.table):
+        out, plans = study.folder_and_plans(path, args, run_options)
     else:
         plan = commands.plan_sweep(args.table, args.scale, args.seeds, run_options)
         rates = (rate_of_earlier_version(c.config, args.table, run_options) for c in plan.cells)

@@ -1,5 +1,6 @@
 """Lets strides follow the gradient of their windows, at a pace that is the same at any scale."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from diffstride.layers.resizer import learned_strides
 
 MEMORY, MEMORY_OF_SQUARES = 0.95, 0.99
 """How much of its mean is kept from step to step, of the gradient and of its square."""
+ROUNDING = 1e-6
+"""Less than this part of a gradient is what rounding left of it, and no direction."""
 
 
 class StrideOptimizer(Optimizer):
@@ -26,7 +29,7 @@ class StrideOptimizer(Optimizer):
 
     Weights need an optimiser of their own: give it the groups of
     ``parameter_groups(model, lr, weight_decay, with_strides=False)``. Call ``step()`` of this one
-    after its own, before gradients are zeroed.
+    after its own, and ``zero_grad()`` of both, or that of the model: each knows its own alone.
 
     Args:
         model: a network with learnable strides.
@@ -43,6 +46,7 @@ class StrideOptimizer(Optimizer):
     >>> for _ in range(10):
     ...     _ = model(torch.rand(8, 1, 256)).square().mean().backward()
     ...     strides.step()
+    ...     strides.zero_grad()
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class StrideOptimizer(Optimizer):
         group = self.param_groups[0]
         done, group["number"] = group["number"] / self.steps, group["number"] + 1
         strides = [p for p in group["params"] if p.grad is not None]
-        gradients = [p.grad.double() * p.double() for p in strides]  # by their logarithms
+        gradients = [p.grad.cpu().double() * p.cpu().double() for p in strides]  # by logarithms
         if self.budget is not None and self.budget.spend:
             gradients = _at_one_cost(gradients, self.budget.slopes(strides))
         for stride, gradient in zip(strides, gradients, strict=True):
@@ -92,12 +96,20 @@ class StrideOptimizer(Optimizer):
             mean = state["mean"] / (1 - MEMORY ** state["number"])
             square = state["square"] / (1 - MEMORY_OF_SQUARES ** state["number"])
             moved = group["lr"] * (mean / square.sqrt().clamp(min=1e-30)).clamp(-1, 1)
-            stride.copy_(stride.double() * torch.exp(-moved))
+            stride.copy_(stride.cpu().double() * torch.exp(-moved))
         for layer in self.layers:
-            layer.project()
+            layer.stride.clamp_(layer.min_stride, layer.max_stride)
         if self.budget is not None:
             self.budget.hold()
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where another one was, to the last digit: torch rounds means as strides are."""
+        super().load_state_dict(state_dict)
+        numbers = state_dict["param_groups"][0]["params"]
+        for number, stride in zip(numbers, self.param_groups[0]["params"], strict=True):
+            if number in state_dict["state"]:
+                self.state[stride] = copy.deepcopy(state_dict["state"][number])
 
 
 def _at_one_cost(gradients: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
@@ -105,4 +117,8 @@ def _at_one_cost(gradients: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
     pairs = list(zip(gradients, slopes, strict=True))
     along = sum(float((g * s).sum()) for g, s in pairs)
     squares = sum(float(s.square().sum()) for s in slopes)
-    return [g - along / squares * s for g, s in pairs] if squares else gradients
+    if not squares:
+        return gradients
+    left = [g - along / squares * s for g, s in pairs]
+    pairs = list(zip(left, gradients, strict=True))
+    return [torch.where(x.abs() <= ROUNDING * g.abs(), 0.0, x) for x, g in pairs]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from diffstride.analysis.budget import Budget
+from diffstride.analysis.restoring import unwrapped
 from diffstride.strides.plan import StridePlan
 from diffstride.strides.space import StrideSpace
 from diffstride.strides.trials import StrideTrials
@@ -64,6 +65,8 @@ def search(
     True
     """
     network = budget.model.model
+    if network is not unwrapped(model):
+        raise ValueError("budget must be of the model that is searched, and is of another")
 
     def loss() -> float:
         with scoring(network):

@@ -30,6 +30,11 @@ class StrideSpace:
     """
 
     def __init__(self, budget: Budget) -> None:
+        if not budget.spend:
+            raise ValueError(
+                "strides of one cost need a budget that is spent, got one with spend=False: make "
+                "it with spend=True"
+            )
         self.budget = budget
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ learns to work with all of them; now and then candidates are compared on example
 all with these weights; and what is tried next is near those that did best.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -32,7 +33,8 @@ class StrideTrials:
         space: the strides among which to look.
         steps: how many steps there will be.
         score: tells how bad the network is with the strides it has: its loss on held-out examples,
-            for one. Within a round it must use the same examples.
+            for one. Within a round it must use the same examples. What is no finite number is never
+            best.
         seed: of what is tried.
     """
 
@@ -47,7 +49,8 @@ class StrideTrials:
         """The best candidates so far, the best first."""
         self.history: list[dict[str, Any]] = []
         """Of each round: after which step, the scores of all candidates, the strides kept."""
-        self._ends = [max(i + 1, round(part * steps)) for i, part in enumerate(ROUNDS)]
+        last = range(steps + 1 - len(ROUNDS), steps + 1)  # so that each of those left has a step
+        self._ends = [min(round(x * steps), end) for x, end in zip(ROUNDS, last, strict=True)]
 
     @property
     def rounds(self) -> int:
@@ -70,8 +73,16 @@ class StrideTrials:
         for candidate in candidates:
             self.space.write(candidate)
             scores.append(self.score())
-        ranked = sorted(range(len(candidates)), key=lambda i: scores[i])[:KEPT]
-        self.kept = [candidates[i] for i in ranked]
+        ranked = sorted(
+            (i for i, x in enumerate(scores) if math.isfinite(x)), key=scores.__getitem__
+        )
+        if not ranked:
+            raise FloatingPointError(
+                f"after step {self.step} no strides have a score that is a finite number, the "
+                f"first of {len(scores)} have {scores[0]}: training diverged, or the score is "
+                f"wrong; try a smaller learning rate"
+            )
+        self.kept = [candidates[i] for i in ranked[:KEPT]]
         self.history.append({"step": self.step, "scores": scores, "kept": self.kept})
         return True
 
@@ -95,7 +106,7 @@ class StrideTrials:
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far it has come, in plain numbers."""
-        return {"step": self.step, "kept": self.kept, "history": self.history}
+        return {"step": self.step, "kept": self.kept, "history": list(self.history)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another one was."""

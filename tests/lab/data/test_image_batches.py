@@ -37,6 +37,21 @@ def test_without_shuffling_every_image_comes_once_in_order():
     assert len(batches()) == 4
 
 
+def test_only_augmentation_changes_images():
+    """Files give a random part of an image to who asks with a generator."""
+
+    class Files(DecodedImages):
+        def take(self, chosen, generator=None):
+            asked.append(generator is not None)
+            return super().take(chosen, generator)
+
+    files = Files(split().images, split().labels)
+    for augmentation, wanted in ((None, {False}), (Augmentation(), {True})):
+        asked = []
+        list(batches(shuffle=True, split=files, augmentation=augmentation))
+        assert set(asked) == wanted
+
+
 def test_processes_share_a_batch():
     whole = next(iter(batches(shuffle=True)))
     parts = []

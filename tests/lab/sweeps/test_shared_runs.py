@@ -63,6 +63,7 @@ def shown(out):
     }
 
 
+BY_GRADIENT = replace(Config().optim, strides_by="gradient")
 STRIDED_CONFIG = with_model(Config(), downsampling="strided")
 
 
@@ -72,6 +73,8 @@ STRIDED_CONFIG = with_model(Config(), downsampling="strided")
         (STRIDED_CONFIG, with_model(STRIDED_CONFIG, convention="tight"), True),
         (STRIDED_CONFIG, with_model(STRIDED_CONFIG, shared_stride=True), True),
         (STRIDED_CONFIG, replace(STRIDED_CONFIG, stride_penalty=0.1), True),
+        (STRIDED_CONFIG, replace(STRIDED_CONFIG, optim=BY_GRADIENT), True),
+        (Config(), replace(Config(), optim=BY_GRADIENT), False),
         (STRIDED_CONFIG, replace(STRIDED_CONFIG, name="other", out="elsewhere"), True),
         (STRIDED_CONFIG, with_model(STRIDED_CONFIG, placement="before"), False),
         (STRIDED_CONFIG, with_model(STRIDED_CONFIG, strides=(3.0, 2.0, 2.0)), False),

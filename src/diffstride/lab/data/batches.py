@@ -98,7 +98,8 @@ class ImageBatches(Loader):
         batches = [b[rank::processes] for b in torch.split(order, self.batch_size)[: len(self)]]
 
         def take(step: int) -> Tensor:
-            generator = self.generator(step + 1, 2 * rank + 1) if self.shuffle else None
+            changed = self.augmentation is not None
+            generator = self.generator(step + 1, 2 * rank + 1) if changed else None
             return self.split.take(batches[step], generator)
 
         # Decoding takes as long as a step on a fast device: be two batches ahead.

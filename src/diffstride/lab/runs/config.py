@@ -151,6 +151,10 @@ class Config:
             raise ValueError("--macs_budget and --ms_budget were both given: a run has one budget")
         if self.spend and not given:
             raise ValueError("--spend needs a budget to spend: --macs_budget or --ms_budget")
+        rate = self.optim.stride_lr
+        if self.optim.strides_by == "gradient" and rate is not None and rate >= 1:
+            wanted = f"the part of itself that a stride moves by in a step, below 1, got {rate}"
+            raise ValueError(f"--optim.stride_lr must be {wanted}")
         if (by := self.optim.strides_by) in ("trials", "jitter"):
             if not self.spend:
                 wanted = "--spend and --macs_budget or --ms_budget: strides of one cost are tried"

@@ -46,7 +46,7 @@ def begin(config: Config, recipe: str, whole_strides: bool, conclude: Conclude) 
         ValueError: if the search of this name has other settings, the budget can't be met, or
             another process searches; nothing is changed then, and no folder made.
     """
-    config = replace(config, spend=False)  # it always is
+    config = searched(config)
     check(config)
     search = Search.of(config, recipe)
     with locked(search.folder):
@@ -75,9 +75,16 @@ def go_on(folder: str | Path, conclude: Conclude) -> None:
         conclude(search)
 
 
+def searched(config: Config) -> Config:
+    """Return a config without what a search decides itself: it spends its budget, and tries."""
+    by = config.optim.strides_by
+    optim = replace(config.optim, strides_by="with_weights" if by == "trials" else by)
+    return replace(config, spend=False, optim=optim)
+
+
 def check(config: Config) -> None:
     """Raise a ValueError if a config can't be searched; the message names the option."""
-    config.check()
+    replace(config, data=held_out_data(config.data)).check()
     budgets = ("macs_budget", "ms_budget", "stride_penalty")
     given = [f"--{name}" for name in budgets if getattr(config, name)]
     if len(given) > 1:
@@ -119,7 +126,7 @@ def fixed_config(config: Config, strides: tuple[float, ...]) -> Config:
 
 def held_out_data(data: DataConfig) -> DataConfig:
     """Return settings of data with a part of the training set to compare strides on."""
-    return replace(data, held_out=data.held_out or HELD_OUT)
+    return replace(data, held_out=HELD_OUT if data.held_out is None else data.held_out)
 
 
 def on_the_test_set(config: Config) -> Config:

@@ -6,8 +6,10 @@ Then, on all training data, those that came out best, and those that learn their
 train, from every beginning.
 """
 
+import math
 import re
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,12 +23,15 @@ from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.search_folder import STAGES, Settings
 from diffstride.lab.search.searched_network import SearchedNetwork, Strides, learnable
 from diffstride.lab.search.stages import (
+    check,
     fixed_config,
     held_out_data,
     learning_config,
     on_the_test_set,
+    searched,
 )
-from diffstride.lab.sweeps.plan import Cell, SweepPlan, common_config
+from diffstride.lab.sweeps.plan import Cell, SweepPlan, check_number, common_config
+from diffstride.lab.sweeps.sweep import place
 from diffstride.lab.sweeps.tables import toml
 from diffstride.lab.training import recipes
 from diffstride.lab.training.preparation import prepare
@@ -34,11 +39,13 @@ from diffstride.lab.training.trained_run import load_model
 from diffstride.layers.resizer import learned_strides
 from diffstride.strides.space import StrideSpace
 
+BUILT_IN = Path(__file__).with_name("search.toml")
 NAMES = ("recipe", "title", "seeds", "settings", "beginnings", "random", "learned")
 FEW = 2
 """How many random strides cost at least as much to compare as a search takes."""
 OTHER_SEED = 100
 """What is added to a seed for another training with the same strides."""
+OWN_ROWS = ("search", "search again", "search, another seed", f"best of {FEW} random")
 COLUMNS = {
     "fixed": "fixed",
     "gradient": "learned while training",
@@ -75,13 +82,19 @@ class Study:
         self.recipe, recipe = found
         self.title = content.get("title", path.stem)
         self.seeds = tuple(content.get("seeds", [0, 1, 2]) if seeds is None else range(seeds))
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"--seeds must be at least 1, got {seeds}")
         self.random = content.get("random", 8)
         varied = ("model.downsampling", "model.strides", "data.held_out", "optim.strides_by")
         settings, program = content.get("settings", {}), f"diffstride sweep {path}"
         shown = [name for name in varied if name not in settings]
-        self.config = common_config(recipe, settings, words, shown, program)
+        self.config = searched(common_config(recipe, settings, words, shown, program))
+        check(self.config)
+        if self.config.ms_budget is not None or self.config.stride_penalty:
+            raise ValueError(f"{path}: a study has no budget but macs_budget")
         self.beginnings: dict[str, list[float]] = content["beginnings"]
         self.learned: list[str] = content.get("learned", list(self.beginnings))
+        check_number(2 * len(self.beginnings) + self.random + 5, len(self.seeds), str(path))
 
     @cached_property
     def network(self) -> SearchedNetwork:
@@ -122,8 +135,9 @@ class Study:
             every=tuple(cells),
         )
 
+    @cached_property
     def first(self) -> StudyPlan:
-        """Return the runs that depend on no others."""
+        """The runs that depend on no others."""
         if wrong := {k for k, v in self.beginnings.items() if len(v) != len(self.space)}:
             wanted = f"{len(self.space)} numbers, one for each site and axis of the network"
             raise ValueError(f"{self.path}: {min(wrong)!r} must have {wanted}")
@@ -133,6 +147,7 @@ class Study:
             for row, strides in starts.items():
                 cells.append(_cell(row, "fixed", fixed_config(config, strides)))
             some = next(iter(starts.values()))
+            some = self.network.option(some)
             settings = Settings(self.recipe, False, "macs", self.macs, some, STAGES, config)
             cells.append(_cell("search", "trials", learning_config(settings, self.path)))
             for number in range(self.random):
@@ -142,54 +157,72 @@ class Study:
         return self._plan(cells)
 
     def second(self, folder: Path) -> StudyPlan:
-        """Return the runs at strides that came out best in the first."""
-        cells = []
+        """Return the runs at strides that came out best in the first, and those that learn some."""
+        placed = {
+            a.name: b for a, b in zip(self.first.runs, place(self.first, folder), strict=True)
+        }
+
+        def run(row: str, column: str, seed: int) -> Run:
+            return Run.open(folder / placed[_name(row, column, seed)].name)
+
+        def score(seed: int, number: int) -> float:
+            metrics = run(f"random {number + 1}", "held_out", seed).metrics()
+            return float(metrics[-1]["test_accuracy"])
+
+        starts, cells = self._starts(), []
         for seed in self.seeds:
             config = replace(self.config, seed=seed, macs_budget=None)
-            layers = learned_strides(load_model(Run.open(folder / _name("search", "trials", seed))))
+            layers = learned_strides(load_model(run("search", "trials", seed)))
             found = tuple(stride for layer in layers.values() for stride in layer.strides)
             found = self.network.shortened(found)
             cells.append(_cell("search", "fixed", fixed_config(config, found)))
             other = replace(config, seed=seed + OTHER_SEED)
             again = _cell("search, another seed", "fixed", fixed_config(other, found))
             cells.append(replace(again, name=_name("search again", "fixed", seed)))
-            scores = [self._held_out(folder, seed, number) for number in range(self.random)]
+            scores = [score(seed, number) for number in range(self.random)]
             for many in sorted({FEW, self.random} if self.random else ()):
                 best = max(range(many), key=lambda i: scores[i])
                 strides = self._random(seed, best)
                 cells.append(
                     _cell(f"best of {many} random", "fixed", fixed_config(config, strides))
                 )
+            for row in self.learned:
+                strides = starts[row]
+                learned = fixed_config(config, strides)
+                learned = replace(learned, macs_budget=self.macs, spend=True)
+                model = learnable(config.model, self.network.option(strides))
+                optim = replace(config.optim, strides_by="gradient")
+                cells.append(_cell(row, "gradient", replace(learned, model=model, optim=optim)))
         return self._plan(cells)
 
-    def _held_out(self, folder: Path, seed: int, number: int) -> float:
-        run = Run.open(folder / _name(f"random {number + 1}", "held_out", seed))
-        return float(run.metrics()[-1]["test_accuracy"])
 
-
-def is_study(path: str) -> bool:
-    """Return whether this is the file of a study, and not that of a grid."""
-    place = Path(path).expanduser()
-    if place.suffix != ".toml" or not place.is_file():
-        return False
+def find(table: str) -> Path | None:
+    """Return the file of a study: the built-in one, or one of one's own; None for other tables."""
+    if table == BUILT_IN.stem:
+        return BUILT_IN
+    path = Path(table).expanduser()
+    if path.suffix != ".toml" or not path.is_file():
+        return None
     try:
-        return "beginnings" in toml.loads(place.read_text("utf-8"))
+        return path if "beginnings" in toml.loads(path.read_text("utf-8")) else None
     except (ValueError, RecursionError):  # which reading it as a grid says
-        return False
+        return None
 
 
-def folder_and_plans(args: Namespace, words: Sequence[str]) -> tuple[str, Iterator[SweepPlan]]:
+def folder_and_plans(
+    path: Path, args: Namespace, words: Sequence[str]
+) -> tuple[str, Iterator[SweepPlan]]:
     """Return where the runs of a study are, and its two plans: the second follows from the first.
 
     The arguments are those of `diffstride sweep`, and its other words.
     """
     if args.dry_run:
         raise ValueError("--dry_run is not for a study: its first runs tell what its last ones are")
-    study = Study(Path(args.table).expanduser(), args.seeds, words)
+    study = Study(path, args.seeds, words)
     folder = Path(args.out or f"runs/{study.path.stem}").expanduser()
 
     def plans() -> Iterator[SweepPlan]:
-        yield study.first()
+        yield study.first
         yield study.second(folder)
 
     return str(folder), plans()
@@ -208,18 +241,39 @@ def _read(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = toml.loads(path.read_text("utf-8"))
     if unknown := sorted(set(content) - set(NAMES)):
         raise ValueError(f"{path} has {', '.join(unknown)}; it may have {', '.join(NAMES)}")
-    beginnings: Mapping[str, Any] = content["beginnings"]
-    for name, parts in beginnings.items():
-        numbers = isinstance(parts, list) and all(isinstance(x, int | float) for x in parts)
-        if not numbers or min(parts, default=-1) < 0 or max(parts) == 0:
-            wanted = "a list of numbers from 0 on, one for each site and axis"
-            raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
-    number = content.get("random", 8)
-    if not (type(number) is int and (number == 0 or number >= FEW)):
-        raise ValueError(f"{path}: random must be 0, or a whole number from {FEW} on")
-    if unknown := sorted(set(content.get("learned", [])) - set(beginnings)):
-        raise ValueError(f"{path}: learned has {unknown[0]!r}, which is none of the beginnings")
-    seeds = content.get("seeds", [0])
-    if not (isinstance(seeds, list) and seeds and all(type(n) is int and n >= 0 for n in seeds)):
-        raise ValueError(f"{path}: seeds must be one at least, such as [0, 1], got {seeds!r}")
+    for name in ("recipe", "title"):
+        if not isinstance(text := content.get(name, ""), str):
+            raise ValueError(f"{path}: {name} must be a text, got {text!r}")
+    for name in ("settings", "beginnings"):
+        if not isinstance(table := content.get(name, {}), dict):
+            raise ValueError(f"{path}: [{name}] must be a table, got {table!r}")
+    random, seeds = content.get("random", 8), content.get("seeds", [0])
+    if not (type(random) is int and (random == 0 or random >= FEW)):
+        wanted = f"a whole number, 0 or at least {FEW}"
+        raise ValueError(f"{path}: random must be {wanted}, got {random!r}")
+    whole = isinstance(seeds, list) and all(type(n) is int and n >= 0 for n in seeds)
+    if not (whole and seeds and len(set(seeds)) == len(seeds)):
+        wanted = "one whole number at least, none of them twice, such as [0, 1]"
+        raise ValueError(f"{path}: seeds must be {wanted}, got {seeds!r}")
+    _check_beginnings(path, content["beginnings"], (*OWN_ROWS, f"best of {random} random"))
+    learned = content.get("learned", [])
+    if not (isinstance(learned, list) and all(name in content["beginnings"] for name in learned)):
+        raise ValueError(f"{path}: learned must be a list of beginnings, got {learned!r}")
     return content
+
+
+def _check_beginnings(path: Path, beginnings: Mapping[str, Any], taken: Sequence[str]) -> None:
+    if not beginnings:
+        raise ValueError(f"{path}: [beginnings] must have one at least")
+    for name, parts in beginnings.items():
+        numbers = isinstance(parts, list) and all(type(x) in (int, float) for x in parts)
+        if not (numbers and parts and all(0 <= x < math.inf for x in parts) and any(parts)):
+            wanted = (
+                "a list of numbers from 0 on, one for each site and axis, and not all of them 0"
+            )
+            raise ValueError(f"{path}: the beginning {name!r} must be {wanted}, got {parts!r}")
+    names = Counter(_name(row, "fixed", 0) for row in {*beginnings, *taken})
+    for row in beginnings:
+        if row in taken or names[_name(row, "fixed", 0)] > 1:
+            wrong = "has the name of another row, or one that makes the same folder"
+            raise ValueError(f"{path}: the beginning {row!r} {wrong}: give it another")

@@ -124,7 +124,8 @@ def effective(config: Config) -> Config:
     changed: dict[str, Any] = {"name": default.name, "out": default.out}
     if model.downsampling != "diffstride":
         model = replace(model, **{n: getattr(default.model, n) for n in OF_LEARNED_STRIDES})
-        optim = replace(optim, stride_lr=default.optim.stride_lr)
+        of_strides = ("stride_lr", "strides_by")
+        optim = replace(optim, **{n: getattr(default.optim, n) for n in of_strides})
         changed["stride_penalty"] = default.stride_penalty
     if optim.name != "sgd":
         optim = replace(optim, momentum=default.optim.momentum)

@@ -25,8 +25,10 @@ and told at the end: it may be interrupted and started again at any time. Cells 
 to the same are trained once and shown in all their places. TABLE is
 
 {}
+  search                  Five beginnings of a search, and strides at random, on digits
 
-or FILE.toml, a grid of your own:
+or FILE.toml, a study like this last one (with [beginnings], each of which says what part every
+stride has in what is downsampled; random = N for strides at random) or a grid of your own:
 
   recipe = "digits"
   seeds = [0, 1]

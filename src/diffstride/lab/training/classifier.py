@@ -75,6 +75,9 @@ class Classifier(LightningModule):
             if self._stride_state:
                 self.stride_optimiser.load_state_dict(self._stride_state)
 
+    def optimizer_zero_grad(self, *_: Any) -> None:
+        self.zero_grad()  # that of strides as well, which no optimiser of Lightning may have
+
     def on_train_batch_end(self, *_: Any) -> None:
         if self.stride_optimiser is not None:
             self.stride_optimiser.step()

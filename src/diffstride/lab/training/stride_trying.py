@@ -7,7 +7,8 @@ import torch
 from lightning import Callback, Trainer
 
 from diffstride.lab.data.batches import Loader
-from diffstride.lab.training.classifier import process, sum_over_processes
+from diffstride.lab.training.callbacks import diverged
+from diffstride.lab.training.classifier import process, sum_over_processes, wide
 from diffstride.strides.search import scoring
 from diffstride.strides.space import StrideSpace
 from diffstride.strides.trials import StrideTrials
@@ -44,10 +45,15 @@ class StrideTrying(Callback):
         assert self.trials is not None
         self.trials.begin_step()
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         assert self.trials is not None
-        if self.trials.end_step():
-            self._round = []
+        try:
+            if self.trials.end_step():
+                self._round = []
+        except FloatingPointError as error:
+            raise diverged(
+                "the loss with all strides that were tried became nan", trainer
+            ) from error
 
     def on_validation_start(self, *_: Any) -> None:
         self._write_best()
@@ -71,7 +77,7 @@ class StrideTrying(Callback):
         with scoring(module), torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.trials.rounds)  # whatever is random is the same for all
             losses = torch.stack([module.loss_of(batch) for batch in self._round])
-        total = losses.mean().double()
+        total = losses.mean().to(wide(losses.device))
         sum_over_processes(total)
         return total.item() / process()[1]
 

@@ -1,0 +1,188 @@
+"""Runs whose strides are found by trials, or by an optimiser of their own."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from diffstride.lab.cli import main
+from diffstride.lab.data import images
+from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.training import classifier
+from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.training.preparation import prepare
+from diffstride.lab.training.trained_run import read_checkpoint
+from diffstride.layers.resizer import learned_strides
+from diffstride.strides.optimiser import StrideOptimizer
+from diffstride.strides.space import StrideSpace
+from tests.lab.training.generated_data import rows
+
+pytestmark = pytest.mark.slow
+
+MMACS = 1.0
+TINY = "--model.width 0.0625 --data.limit 64 --data.batch_size 32 --trainer.epochs 3".split()
+SPENT = [*TINY, "--macs_budget", str(MMACS), "--spend"]
+BY = {
+    "trials": "--optim.strides_by trials --data.held_out 0.25 --model.smoothness 0".split(),
+    "gradient": "--optim.strides_by gradient --optim.stride_lr 0.1".split(),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Runs that nothing happened to, and the pixels that candidates were scored on."""
+    scored, folder, loss_of = set(), tmp_path_factory.mktemp("whole"), Classifier.loss_of
+
+    def spied(self, batch):
+        scored.add(batch[0].numpy().tobytes())
+        return loss_of(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Classifier, "loss_of", spied)
+        for name, words in BY.items():
+            out = ["--name", name, "--out", str(folder)]
+            assert main(["train", "digits", *SPENT, *words, *out]) == 0
+    return folder, scored
+
+
+@pytest.fixture(autouse=True)
+def _there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", BY)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(name, epochs, whole):
+    """After any epoch, all of whose files it has."""
+    run = Run(Path(shutil.copytree(whole[0] / name, "runs/a")))
+    if epochs == 1:  # its checkpoint is not kept: begin again, and stop there
+        shutil.rmtree(run.folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Classifier, "on_train_epoch_start", _stop_in_second)
+            assert main(["train", "digits", *SPENT, *BY[name], "--name", "a"]) == 1
+    else:
+        run.checkpoint_file(3).unlink()
+        run.best_file.unlink()
+    assert len(run.checkpoint_files()) == 1
+    assert main(["resume", "runs/a"]) == 0
+    for file in ("strides.csv", "metrics.csv"):
+        assert (run.folder / file).read_text() == (whole[0] / name / file).read_text()
+
+
+def _stop_in_second(self, start=Classifier.on_train_epoch_start):
+    if self.current_epoch == 1:
+        raise OSError("stopped")
+    start(self)
+
+
+@pytest.mark.parametrize("name", BY)
+def test_the_cost_is_at_the_budget_in_every_epoch(name, whole):
+    run = Run.open(whole[0] / name)
+    for row in run.metrics():
+        assert float(row["mmacs"]) == pytest.approx(MMACS, rel=0.02)
+    strides = [[float(row["stride"]) for row in rows(run.strides_file)[i::6]] for i in range(6)]
+    assert all(len(set(column)) > 1 for column in strides)  # all were moved
+
+
+def test_strides_that_are_looked_at_are_the_best_so_far(whole):
+    run = Run.open(whole[0] / "trials")
+    for epoch in (2, 3):
+        checkpoint = read_checkpoint(run.checkpoint_file(epoch))
+        state = checkpoint["callbacks"]["StrideTrying"]["trials"]
+        assert state["step"] == 2 * epoch
+        assert len(state["history"]) == 2 * epoch  # with so few steps, a round in each
+        module = prepare(run.config).module
+        space = StrideSpace(module.budget)
+        space.write(space.middle([tuple(point) for point in state["kept"]]))
+        wanted = [s for layer in learned_strides(module).values() for s in layer.strides]
+        of_epoch = [row for row in rows(run.strides_file) if int(row["epoch"]) == epoch]
+        assert [float(row["stride"]) for row in of_epoch] == wanted
+        stored = [v for k, v in checkpoint["state_dict"].items() if k.endswith(".stride")]
+        assert torch.cat(stored).tolist() == wanted
+
+
+def test_candidates_are_scored_on_the_held_out_part_and_not_on_the_test_set(whole):
+    config = Run.open(whole[0] / "trials").config
+    prepared = prepare(config)
+    data, held_out = images.load_digits(), images.load_digits(64, config.data.held_out).test
+
+    def pixels(split):
+        return {image.numpy().tobytes() for image in split.images}
+
+    assert pixels(prepared.scored.split) == pixels(held_out)
+    assert pixels(held_out) <= pixels(data.train) - pixels(prepared.train.split)
+    assert not pixels(held_out) & pixels(data.test)
+    # Batches that were seen: of all six rounds, two each, and nothing but these examples.
+    known = (held_out.images.float() / 255 - prepared.train.mean) / prepared.train.std
+    known = {image.numpy().tobytes() for image in known}
+    assert len(whole[1]) == 6 * 2
+    for batch in whole[1]:
+        seen = torch.frombuffer(bytearray(batch), dtype=torch.float32).reshape(-1, 1, 32, 32)
+        assert {image.numpy().tobytes() for image in seen} <= known
+
+
+def test_what_is_scored_is_not_counted_as_trained_on(whole):
+    prepared = prepare(Run.open(whole[0] / "trials").config)
+    module, batch = prepared.module, next(iter(prepared.scored))
+    module.sums = {("train", ""): torch.ones(4)}
+    loss = module.loss_of(batch)
+    assert torch.isfinite(loss)
+    assert list(module.sums) == [("train", "")] and module.sums["train", ""].tolist() == [1.0] * 4
+
+
+def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
+    """It is not added to those of all steps before: no other optimiser has the strides."""
+    backward, used = [], []
+
+    class Spied(StrideOptimizer):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            first = self.param_groups[0]["params"][0]
+            first.register_hook(lambda gradient: backward.append(gradient.clone()))
+
+        def step(self, closure=None):
+            used.append(self.param_groups[0]["params"][0].grad.clone())
+            return super().step(closure)
+
+    monkeypatch.setattr(classifier, "StrideOptimizer", Spied)
+    assert main(["train", "digits", *SPENT, *BY["gradient"], "--name", "a"]) == 0
+    assert len(used) == 6
+    assert all(torch.equal(a, b) for a, b in zip(backward, used, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--optim.strides_by trials --data.held_out 0.2",
+            "strides_by trials needs --spend and --m",
+        ),
+        (
+            "--optim.strides_by trials --data.held_out 0.2 --macs_budget 1",
+            "strides_by trials needs --spend and --m",
+        ),
+        (
+            "--optim.strides_by trials --macs_budget 1 --spend",
+            "strides_by trials needs --data.held_out, the part of the training examples",
+        ),
+        (
+            "--optim.strides_by trials --macs_budget 1 --spend --data.held_out 0.2 "
+            "--model.downsampling spectral",
+            "strides are tried with --model.downsampling diffstride, got spectral",
+        ),
+        (
+            "--optim.strides_by trials --macs_budget 1 --spend --data.held_out 0.2 "
+            "--trainer.epochs 2",
+            "a search needs 6 steps of training or more, got 4",
+        ),
+        (
+            "--optim.strides_by gradient --optim.stride_lr 1",
+            "--optim.stride_lr must be the part of itself that a stride moves by in a step, below",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, message, capsys):
+    assert main(["train", "digits", *TINY, *words.split(), "--name", "a"]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("runs/a").exists() or not any(Path("runs/a").iterdir())
