@@ -146,7 +146,7 @@ def by_opposites(study: Study, start: Point, seed: int) -> Point:
             made.space.write(made.space.fitted(point))
             losses.append(made.loss(half))
         made.step((losses[0] + losses[1]) / 2)
-        slope, number = float(losses[0] - losses[1]) / (2 * spread), number + 1
+        slope, number = (losses[0] - losses[1]).item() / (2 * spread), number + 1
         mean = [0.9 * m + 0.1 * slope * c for m, c in zip(mean, change, strict=True)]
         if done > 0.1:
             moved = [x - RATE * m / (1 - 0.9**number) for x, m in zip(at, mean, strict=True)]
