@@ -37,7 +37,7 @@ from diffstride.lab.search.searched_network import learnable
 from diffstride.lab.search.stages import held_out_data
 from diffstride.lab.search.study import Study
 from diffstride.lab.training.preparation import Prepared, prepare
-from diffstride.strides import optimiser, trials
+from diffstride.strides import trials
 from diffstride.strides.optimiser import StrideOptimizer
 from diffstride.strides.search import scoring
 from diffstride.strides.space import Point, StrideSpace
@@ -110,20 +110,15 @@ class Training:
 def by_gradient(study: Study, start: Point, seed: int, *, per_mac: bool, held_out: bool) -> Point:
     made = Training(study, seed, smoothness=1.0)
     made.space.write(start)
-    strides = StrideOptimizer(made.network, steps=made.steps, budget=made.budget)
-    along, others = optimiser._at_one_cost, made.held_out()
-    if not per_mac:
-        optimiser._at_one_cost = lambda gradients, slopes: gradients
-    try:
-        for batch in made.batches():
-            made.step(made.loss(batch))
-            if held_out:
-                strides.zero_grad()
-                made.loss(next(others)).backward()
-            strides.step()
+    options: Any = dict(steps=made.steps, budget=made.budget, per_mac=per_mac)
+    strides, others = StrideOptimizer(made.network, **options), made.held_out()
+    for batch in made.batches():
+        made.step(made.loss(batch))
+        if held_out:
             strides.zero_grad()
-    finally:
-        optimiser._at_one_cost = along
+            made.loss(next(others)).backward()
+        strides.step()
+        strides.zero_grad()
     return made.space.read()
 
 

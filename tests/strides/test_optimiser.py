@@ -185,7 +185,7 @@ def test_a_gradient_along_the_cost_moves_nothing():
     ):
         used = cost(model, size).macs
         budget = Budget(model, size, macs=used)
-        optimiser = StrideOptimizer(model, steps=20, budget=budget, rest=NEVER)
+        optimiser = StrideOptimizer(model, steps=20, budget=budget, per_mac=True, rest=NEVER)
         before = values(model)
         for factor in gradients(20, [1]):
             slopes = budget.slopes(strides(model))
@@ -198,7 +198,7 @@ def test_what_is_left_of_a_gradient_keeps_the_cost():
     """Without the budget's help: by what slopes say, a small step changes no cost."""
     model = network()
     budget = Budget(model, SIZE, macs=cost(model, SIZE).macs)
-    optimiser = StrideOptimizer(model, 1e-4, steps=10, budget=budget, rest=NEVER)
+    optimiser = StrideOptimizer(model, 1e-4, steps=10, budget=budget, per_mac=True, rest=NEVER)
     for wanted in gradients(10, [2, 2]):
         stepped(model, optimiser, wanted)
     slopes = torch.cat(budget.slopes(strides(model)))

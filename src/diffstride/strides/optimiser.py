@@ -23,9 +23,8 @@ class StrideOptimizer(Optimizer):
     Strides are moved by their logarithms, by at most ``lr`` a step: 0.01 is one per cent. Gradients
     are averaged over some twenty steps, because that of one batch is mostly chance. Strides rest
     while weights are young, and again before training ends, so that weights can settle at the
-    sizes found. With a budget the network costs that after every step, and of the gradient only
-    what is left along strides of the same cost is followed: strides move to where a
-    multiply-accumulate helps most.
+    sizes found. With a budget the network costs that after every step: what is kept moves from
+    where it helps less to where it helps more, and strides can't run away.
 
     Weights need an optimiser of their own: give it the groups of
     ``parameter_groups(model, lr, weight_decay, with_strides=False)``. Call ``step()`` of this one
@@ -36,6 +35,8 @@ class StrideOptimizer(Optimizer):
         lr: by which part of itself a stride moves in a step, at most.
         steps: how many steps there will be.
         budget: what the network may cost; with ``spend=False`` at most.
+        per_mac: of the gradient, follow only what is left along strides of the same cost, before it
+            is averaged; for comparison, it found worse strides.
         rest: the parts of the training in which strides stay where they are: at first, in the end.
 
     >>> import torch
@@ -56,6 +57,7 @@ class StrideOptimizer(Optimizer):
         *,
         steps: int,
         budget: Budget | None = None,
+        per_mac: bool = False,
         rest: tuple[float, float] = (0.1, 0.2),
     ) -> None:
         self.layers = [x for x in learned_strides(model).values() if x.stride.requires_grad]
@@ -68,7 +70,7 @@ class StrideOptimizer(Optimizer):
             raise ValueError(f"steps must be the steps of the whole training, got {steps}")
         if min(rest) < 0 or sum(rest) > 1:
             raise ValueError(f"rest must be two parts of a training, at most 1 in all, got {rest}")
-        self.budget, self.steps, self.rest = budget, steps, rest
+        self.budget, self.per_mac, self.steps, self.rest = budget, per_mac, steps, rest
         super().__init__([{"params": strides, "name": "strides"}], {"lr": lr, "number": 0})
 
     @torch.no_grad()
@@ -79,7 +81,7 @@ class StrideOptimizer(Optimizer):
         done, group["number"] = group["number"] / self.steps, group["number"] + 1
         strides = [p for p in group["params"] if p.grad is not None]
         gradients = [p.grad.cpu().double() * p.cpu().double() for p in strides]  # by logarithms
-        if self.budget is not None and self.budget.spend:
+        if self.per_mac and self.budget is not None and self.budget.spend:
             gradients = _at_one_cost(gradients, self.budget.slopes(strides))
         for stride, gradient in zip(strides, gradients, strict=True):
             if not gradient.isfinite().all():
