@@ -112,6 +112,18 @@ def test_gradients_that_are_no_numbers_change_nothing(wrong, with_budget):
     assert stepped(model, optimiser, last).abs().max() > 0
 
 
+def test_strides_that_a_budget_fixes_stay():
+    model = network()
+    first, *others = (x for x in model.modules() if isinstance(x, DiffStride2d))
+    budget = Budget(model, SIZE, macs=cost(model, SIZE).macs, fixed=[first])
+    optimiser = StrideOptimizer(model, 0.1, steps=5, budget=budget, rest=NEVER)
+    before = first.stride.tolist(), [x.stride.tolist() for x in others]
+    for wanted in gradients(5, [2, 2]):
+        stepped(model, optimiser, wanted)
+    assert first.stride.tolist() == before[0]
+    assert [x.stride.tolist() for x in others] != before[1]
+
+
 def test_without_a_gradient_nothing_happens():
     model = network()
     optimiser = StrideOptimizer(model, steps=10, rest=NEVER)

@@ -61,6 +61,8 @@ class StrideOptimizer(Optimizer):
         rest: tuple[float, float] = (0.1, 0.2),
     ) -> None:
         self.layers = [x for x in learned_strides(model).values() if x.stride.requires_grad]
+        if budget is not None:  # which may have fixed some
+            self.layers = [x for x in self.layers if x in budget.variables.layers]
         strides = [layer.stride for layer in self.layers]
         if not strides:
             raise ValueError("the model has no learnable stride")
