@@ -12,12 +12,12 @@ import math
 import re
 import statistics
 import sys
-import tomllib
 from pathlib import Path
 
 from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import Sweep
 from diffstride.lab.runs.documents import write_rows
+from diffstride.lab.sweeps.tables import toml
 from diffstride.text import short
 from docs import search
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
@@ -367,7 +367,7 @@ def draw_anneal():
 
 def study(name, task):
     """What the file of a study says, and its runs came to."""
-    content = tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
+    content = toml.loads((DATA / f"{name}.toml").read_text("utf-8"))
     mmacs = content["settings"]["macs_budget"]
     return search.Study(search.TASKS[task], rows(DATA / f"{name}.csv"), mmacs)
 
