@@ -3,7 +3,8 @@
     python -m docs.results [SWEEP...]
 
 SWEEP is the folder of a sweep, runs/cifar10-small for one: what its runs came to is written into
-docs/results/ first. Without any, tables and figures are made again from what is there.
+docs/results/ first, under the name of its grid or study. Without any, tables and figures are made
+again from what is there.
 """
 
 import csv
@@ -16,7 +17,9 @@ from pathlib import Path
 from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import Sweep
 from diffstride.lab.runs.documents import write_rows
+from diffstride.lab.sweeps.tables import toml
 from diffstride.text import short
+from docs import search
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +52,7 @@ def collect(folder):
                 "accuracy": f"{100 * run.last('test_accuracy'):.2f}",
                 "mmacs": f"{run.last('mmacs'):.3f}",
                 "J": f"{run.penalty or 0:.4f}",
-                "strides": " ".join(f"{stride.last:.2f}" for stride in run.strides),
+                "strides": " ".join(strides(run)),
                 "cutoffs": " ".join(cutoffs(run)),
                 "minutes": f"{run.minutes:.2f}",
                 "accuracies": " ".join(f"{value:.2f}" for _, value in accuracies),
@@ -57,6 +60,18 @@ def collect(folder):
             }
         )
     return lines
+
+
+def name_of(folder):
+    """What the results of a sweep are called: after the file of a grid, or as its folder is."""
+    plan = Sweep(folder).plan
+    return plan["table"] if plan["scale"] == "own" else folder.name
+
+
+def strides(run):
+    """Where strides ended; those that are fixed are where the settings say."""
+    learned = [f"{stride.last:.2f}" for stride in run.strides]
+    return learned or [f"{stride:g}" for stride in run.config["model"].get("strides") or ()]
 
 
 def cutoffs(run):
@@ -350,11 +365,42 @@ def draw_anneal():
     return figure
 
 
+def study(name, task):
+    """What the file of a study says, and its runs came to."""
+    content = toml.loads((DATA / f"{name}.toml").read_text("utf-8"))
+    mmacs = content["settings"]["macs_budget"]
+    return search.Study(search.TASKS[task], rows(DATA / f"{name}.csv"), mmacs)
+
+
+def studies():
+    """Of each task that was searched, its study."""
+    return {task: study(f"search-{task}", task) for task in search.TASKS if found(f"search-{task}")}
+
+
+def budgets():
+    """Of each task that was searched at several costs, its studies, the cheapest first."""
+    known = {}
+    for task, own in studies().items():
+        others = sorted(path.stem for path in DATA.glob(f"search_budgets-{task}-*.csv"))
+        several = [own, *(study(name, task) for name in others)]
+        if others:
+            known[task] = sorted(several, key=lambda one: one.mmacs)
+    return known
+
+
+def searches():
+    return search.tables(studies())
+
+
+def search_budgets():
+    return search.budget_tables(budgets())
+
+
 TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
 COMPARISONS = ("smoothness", "placement", "anneal")
 """Sweeps of several datasets, whose tables have a column for each."""
-OTHERS = ("signals", "held_out", "resolution", "early")
+OTHERS = ("signals", "held_out", "resolution", "early", "search")
 """How the names of files begin that are for other tables."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
@@ -378,7 +424,7 @@ def put(name, made):
 
 def main(sweeps):
     for folder in map(Path, sweeps):
-        write_rows(DATA / f"{folder.name.removesuffix('-own')}.csv", collect(folder))
+        write_rows(DATA / f"{name_of(folder)}.csv", collect(folder))
     for path in sorted(DATA.glob("*.csv")):
         if path.stem.startswith((*COMPARISONS, *OTHERS)):
             continue
@@ -392,6 +438,12 @@ def main(sweeps):
     if any(found(f"signals-{name}") for name in SIGNALS):
         put("signals", on_signals())
         put("held_out", held_out())
+    put("search", searches())
+    put("search_budgets", search_budgets())
+    if studies():
+        save(search.draw(studies()), DATA / "search.svg")
+    if budgets():
+        save(search.draw_budgets(budgets()), DATA / "search_budgets.svg")
     if by_dataset("anneal"):
         save(draw_anneal(), DATA / "anneal.svg")
     print(*PAGES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import cost, differences, figures, resolution, results
+from docs import cost, differences, figures, resolution, results, search
 
 ROOT = Path(__file__).parents[1]
 MATHS = (ROOT / "docs/maths.md").read_text()
@@ -79,6 +79,7 @@ OTHERS = {  # by how the names of their files begin: the place of a table, and w
     "held_out": ("held_out", results.held_out),
     "resolution": ("resolution", resolution.table),
     "early": ("early", resolution.early),
+    "search": ("search", results.searches),
 }
 
 
@@ -92,6 +93,86 @@ def test_tables_of_their_own_kind_say_what_was_measured(kind):
     name, make = OTHERS[kind]
     pages = "\n".join(page.read_text() for page in results.PAGES)
     assert pages.count(f"<!-- {name} -->\n{make()}\n<!-- /{name} -->") == 1
+
+
+def test_searches_at_several_costs_are_shown_once_they_were_measured():
+    page = (results.ROOT / "docs/results.md").read_text()
+    made = results.search_budgets()
+    assert f"<!-- search_budgets -->\n{made}\n<!-- /search_budgets -->" in page
+    assert bool(made) == (results.DATA / "search_budgets.svg").exists()
+
+
+def study(accuracies, mmacs=("8.000",)):
+    """A study of runs by row, column and seed, with costs in turn."""
+    lines = [
+        {"run": f"{column}-{row}-{seed}", "row": row, "column": column, "seed": str(seed)}
+        | {"accuracy": str(value), "mmacs": mmacs[i % len(mmacs)], "minutes": "3"}
+        for i, ((row, column, seed), value) in enumerate(accuracies.items())
+    ]
+    return search.Study("task", lines, 8.0)
+
+
+STUDY = study(
+    {
+        ("a", "fixed", 0): 50.0,
+        ("b", "fixed", 0): 40.0,
+        ("a", "fixed", 1): 54.0,
+        ("b", "fixed", 1): 44.0,
+        ("a", "gradient", 0): 51.0,
+        ("b", "gradient", 0): 40.0,
+        ("search", "fixed", 0): 52.0,
+        ("search", "fixed", 1): 54.0,
+        ("search", "trials", 0): 9.0,
+        ("random 1", "held_out", 0): 47.0,
+        ("search, another seed", "fixed", 100): 50.0,
+        ("best of 8 random", "fixed", 1): 49.0,
+        ("best of 2 random", "fixed", 1): 48.0,
+    },
+    ("8.000", "7.920"),
+)
+
+
+def test_the_tables_of_a_search_are_what_one_finds_by_hand():
+    """Runs are missing: of learned strides a seed, of what was chosen at random another."""
+    began, found, better = (
+        make([STUDY]).splitlines()
+        for make in (search.of_beginnings, search.of_searches, search.differences)
+    )
+    assert began[2] == "| task | 52.0, 42.0 | 47.0 | 10.0 | 45.5 | 11.0 | −2.0 |"
+    assert found[0].endswith("| the same, another seed | best of 2 random | best of 8 random |")
+    assert found[2] == "| task | 52.0 | 53.0 ± 1.4 | 2.0 | 50.0 | 48.0 | 49.0 |"
+    # 52 − 45 and 54 − 49: 6 ± 12.706 · √2 / √2
+    assert better[2] == "| task | +6.0 (−6.7 to +18.7) | – | – | – |"
+    assert len(better) == 3
+    assert search.note([STUDY]) == (
+        "13 runs, seeds 0, 1, 0.7 hours of one core. All networks cost what their budget says to "
+        "1.0 %. The trials of a search took 1.0 times as long as a training at random strides."
+    )
+
+
+def test_differences_over_all_tasks_are_those_of_all_pairs():
+    last = search.differences([STUDY, STUDY]).splitlines()[-1]
+    # 7, 5, 7, 5: 6 ± 3.182 · √(4 / 3) / 2; and of one pair in each study, twice the same
+    assert last.startswith("| all | **+6.0 (+4.2 to +7.8)**, better in 4 of 4 |")
+    assert "**+6.0 (+6.0 to +6.0)**, better in 2 of 2" in last
+
+
+def test_a_study_of_which_little_is_there_is_told_all_the_same():
+    begun = study({("a", "fixed", 0): 50.0})
+    assert "| task | 50.0 | 50.0 | 0.0 | – | – | – |" in search.tables({"pitch": begun})
+    assert "| task | 50.0 | – | – | – |" in search.tables({"pitch": begun})
+    assert search.draw({"pitch": begun, "fsdd": STUDY}).axes
+    assert search.tables({}) == search.budget_tables({}) == ""
+
+
+def test_searches_at_several_costs_are_told_by_cost():
+    budgets = {"pitch": [STUDY._replace(mmacs=4.0), STUDY]}
+    *_, half, whole, _, figure = search.budget_tables(budgets).splitlines()
+    assert half == "| task | 4 | 52.0 ± 2.8 | 53.0 ± 1.4 |"
+    assert whole == "| task | 8 | 52.0 ± 2.8 | 53.0 ± 1.4 |"
+    assert "(results/search_budgets.svg)" in figure
+    (ax,) = search.draw_budgets(budgets).axes
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["4", "8"]
 
 
 def test_the_figure_of_resolution_has_a_line_for_each_task():
@@ -171,6 +252,19 @@ def test_finished_runs_of_a_sweep_are_collected(tmp_path):
     assert found["run"] == "done"
     assert (found["accuracy"], found["mmacs"], found["J"]) == ("60.00", "7.500", "0.2500")
     assert (found["strides"], found["minutes"]) == ("1.50 3.25", "1.50")
+    assert results.name_of(tmp_path) == tmp_path.name
+    # Strides that are fixed are those of the settings; a grid or a study has its own name.
+    (tmp_path / "sweep.json").write_text(
+        json.dumps({"runs": runs, **told, "table": "search-x", "scale": "own"})
+    )
+    done = tmp_path / "done"
+    (done / "strides.csv").write_text("")
+    settings = (done / "config.yaml").read_text().replace("diffstride", "spectral")
+    strides = "\n  strides:\n  - 1.98\n  - 1.0\ntrainer"
+    (done / "config.yaml").write_text(settings.replace("\ntrainer", strides))
+    (found,) = results.collect(tmp_path)
+    assert (found["strides"], found["cutoffs"]) == ("1.98 1", "")
+    assert results.name_of(tmp_path) == "search-x"
 
 
 def test_the_figure_of_costs_has_every_contender():
