@@ -97,7 +97,7 @@ WRONG = {
     ),
     "one random": (
         HEAD.replace("2", "1") + BEGINNINGS,
-        "random must be a whole number, at least 2",
+        "random must be a whole number, 0 or at least 2",
     ),
     "half": (HEAD.replace("2", "2.5") + BEGINNINGS, r"random must be .* at least 2, got 2\.5"),
     "no seed": (HEAD.replace("[0]", "[]") + BEGINNINGS, r"seeds must be one whole .* got \[\]"),

@@ -18,7 +18,7 @@ def prepared(lengths, labels, length):
     ]
     test = SignalEvaluation(Signals.of(arrays, torch.tensor(labels)), 4, length)
     facts = {"classes": ["ant", "bee", "cat", "dog"], "size": (2, length)}
-    return Prepared(facts, None, None, test)
+    return Prepared(facts, None, None, test, None)
 
 
 def test_signals_are_kept_as_scaled_samples():

@@ -1,4 +1,4 @@
-"""Runs whose strides are found by trials, or by an optimiser of their own."""
+"""Runs whose strides are found by trials or by an optimiser of their own, or vary."""
 
 import shutil
 from pathlib import Path
@@ -26,6 +26,7 @@ SPENT = [*TINY, "--macs_budget", str(MMACS), "--spend"]
 BY = {
     "trials": "--optim.strides_by trials --data.held_out 0.25 --model.smoothness 0".split(),
     "gradient": "--optim.strides_by gradient --optim.stride_lr 0.1".split(),
+    "jitter": "--optim.strides_by jitter --model.smoothness 0".split(),
 }
 
 
@@ -82,7 +83,8 @@ def test_the_cost_is_at_the_budget_in_every_epoch(name, whole):
     for row in run.metrics():
         assert float(row["mmacs"]) == pytest.approx(MMACS, rel=0.02)
     strides = [[float(row["stride"]) for row in rows(run.strides_file)[i::6]] for i in range(6)]
-    assert all(len(set(column)) > 1 for column in strides)  # all were moved
+    moved = name != "jitter"
+    assert all((len(set(column)) > 1) == moved for column in strides)
 
 
 def test_strides_that_are_looked_at_are_the_best_so_far(whole):
@@ -100,6 +102,25 @@ def test_strides_that_are_looked_at_are_the_best_so_far(whole):
         assert [float(row["stride"]) for row in of_epoch] == wanted
         stored = [v for k, v in checkpoint["state_dict"].items() if k.endswith(".stride")]
         assert torch.cat(stored).tolist() == wanted
+
+
+def test_strides_that_vary_are_their_own_whenever_they_are_looked_at(monkeypatch):
+    used, step = set(), Classifier.training_step
+
+    def spied(self, batch, number):
+        layers = learned_strides(self.model).values()
+        used.add(tuple(stride for layer in layers for stride in layer.strides))
+        return step(self, batch, number)
+
+    monkeypatch.setattr(Classifier, "training_step", spied)
+    longer = ["--trainer.epochs", "4"]
+    assert main(["train", "digits", *SPENT, *BY["jitter"], *longer, "--name", "a"]) == 0
+    seen = {(row["layer"], row["axis"], row["stride"]) for row in rows(Path("runs/a/strides.csv"))}
+    own = tuple(float(stride) for _, _, stride in sorted(seen))
+    assert len(seen) == 6  # one for each site and axis, in all epochs
+    assert own in used and len(used) == 8  # other ones in all of eight steps but the last
+    ratios = [abs(a / b - 1) for point in used for a, b in zip(point, own, strict=True)]
+    assert 0 < max(ratios) < 2
 
 
 def test_candidates_are_scored_on_the_held_out_part_and_not_on_the_test_set(whole):
@@ -154,6 +175,7 @@ def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--optim.strides_by jitter --macs_budget 1", "strides_by jitter needs --spend and --m"),
         (
             "--optim.strides_by trials --data.held_out 0.2",
             "strides_by trials needs --spend and --m",
