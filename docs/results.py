@@ -8,6 +8,7 @@ again from what is there.
 """
 
 import csv
+import json
 import math
 import re
 import statistics
@@ -341,6 +342,29 @@ def held_out():
     return "\n".join(text)
 
 
+def estimators():
+    """What ways of learning strides ended with, trained from scratch; on the held-out part."""
+    lines = json.loads((DATA / "estimators-pitch.json").read_text())
+    begins = list(dict.fromkeys(x["begin"] for x in lines if x["begin"] != "any"))
+    text = [f"| | {' | '.join(f'from {begin}' for begin in begins)} |", "|---|---:|---:|"]
+    for way in dict.fromkeys(x["way"] for x in lines):
+        own = {x["begin"]: x["accuracies"] for x in lines if x["way"] == way}
+        means = (statistics.fmean(own.get(begin, own.get("any"))) for begin in begins)
+        text.append(f"| {way} | {' | '.join(f'{mean:.1f}' for mean in means)} |")
+    return "\n".join(text)
+
+
+def causes():
+    """Accuracy and cost of networks that differ in one thing each."""
+    text = ["| | accuracy | million MACs |", "|---|---:|---:|"]
+    for row, columns in cells(rows(DATA / "causes-pitch.csv")).items():
+        (runs,) = columns.values()
+        values = [float(x["accuracy"]) for x in runs]
+        macs = statistics.fmean(float(x["mmacs"]) for x in runs)
+        text.append(f"| {row} | {plus_minus(mean_sd(values), 1)} | {macs:.2f} |")
+    return "\n".join(text)
+
+
 def draw_anneal():
     """Accuracy and cost over the epochs, with R that stays and R that changes."""
     lines = by_dataset("anneal")
@@ -400,7 +424,7 @@ TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
 COMPARISONS = ("smoothness", "placement", "anneal")
 """Sweeps of several datasets, whose tables have a column for each."""
-OTHERS = ("signals", "held_out", "resolution", "early", "search")
+OTHERS = ("signals", "held_out", "resolution", "early", "search", "causes")
 """How the names of files begin that are for other tables."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
@@ -439,6 +463,9 @@ def main(sweeps):
         put("signals", on_signals())
         put("held_out", held_out())
     put("search", searches())
+    put("estimators", estimators())
+    if (DATA / "causes-pitch.csv").exists():
+        put("causes", causes())
     put("search_budgets", search_budgets())
     if studies():
         save(search.draw(studies()), DATA / "search.svg")

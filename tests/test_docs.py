@@ -80,6 +80,7 @@ OTHERS = {  # by how the names of their files begin: the place of a table, and w
     "resolution": ("resolution", resolution.table),
     "early": ("early", resolution.early),
     "search": ("search", results.searches),
+    "causes": ("causes", results.causes),
 }
 
 
@@ -93,6 +94,11 @@ def test_tables_of_their_own_kind_say_what_was_measured(kind):
     name, make = OTHERS[kind]
     pages = "\n".join(page.read_text() for page in results.PAGES)
     assert pages.count(f"<!-- {name} -->\n{make()}\n<!-- /{name} -->") == 1
+
+
+def test_ways_of_learning_strides_are_shown_as_they_were_measured():
+    page = (results.ROOT / "docs/results.md").read_text()
+    assert f"<!-- estimators -->\n{results.estimators()}\n<!-- /estimators -->" in page
 
 
 def test_searches_at_several_costs_are_shown_once_they_were_measured():
