@@ -108,6 +108,54 @@ def axis(
     return Axis(matrix, slope, tuple(on_kinks))
 
 
+def grown_length(size: int, stride: float, smoothness: float, tight: bool) -> int:
+    """The shortest axis whose band holds the samples, counted up from these."""
+    for length in itertools.count(size):
+        band = length / stride + (0 if tight else 2 * smoothness)
+        if band >= size or (tight and abs(band - size) <= band * 2**-23):
+            return length
+    raise AssertionError
+
+
+def axis_up(
+    size: int,
+    stride: float,
+    *,
+    smoothness: float,
+    offset: float,
+    norm: str = "ortho",
+    tight: bool = False,
+    output: int | None = None,
+    multiple: int = 1,
+) -> Axis:
+    """The matrix of one axis on its way up, and its derivative with respect to the stride.
+
+    Every frequency that the samples have is put out as a wave on more of them; the window is that
+    of the longer axis.
+    """
+    length = grown_length(size, stride, smoothness, tight)
+    length = math.ceil(length / multiple) * multiple if output is None else output
+    gain = {"backward": 1.0, "ortho": math.sqrt(length / size), "forward": length / size}[norm]
+    n, j = np.arange(size), np.arange(length)[:, None]
+    matrix, slope, on_kinks = np.zeros((length, size)), np.zeros((length, size)), []
+    for f in range(size // 2 + 1):
+        # The highest frequency of an even size has a mirror image of its own on more samples.
+        alone = f == 0 or 2 * f == length
+        wave = np.cos(2 * np.pi * f * (j / length - n / size)) * (1 if alone else 2)
+        wave = wave * gain / length
+        if smoothness == 0:
+            matrix += wave
+            continue
+        height, change = ramp(f, length, stride, smoothness, tight, offset)
+        matrix += min(1.0, max(0.0, height)) * wave
+        change = change * wave
+        if min(abs(height), abs(height - 1)) < 1e-9:
+            on_kinks.append(change)
+        elif 0 < height < 1:
+            slope += change
+    return Axis(matrix, slope, tuple(on_kinks))
+
+
 def apply(matrices: list[Array], x: Array) -> Array:
     """Each matrix along its own of the last axes of ``x``."""
     for position, matrix in enumerate(matrices):

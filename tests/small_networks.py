@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from diffstride import convert, cost, fit_budget, soft_macs, stride_table
+from diffstride import DiffStride2d, convert, cost, fit_budget, soft_macs, stride_table
 from diffstride.analysis.budget import least_macs
 
 X = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -34,3 +34,30 @@ class Does(nn.Module):
 
     def forward(self, x):
         return self.function(self, x)
+
+
+class UNet(nn.Module):
+    """Two levels down and up again by layers that undo, with a skip on each."""
+
+    def __init__(self, stride: float = 2.0, **rule):
+        super().__init__()
+        rule = {"smoothness": 1.0, "convention": "tight"} | rule
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.down = DiffStride2d(stride, **rule)
+        self.second = nn.Conv2d(4, 6, 3, padding=1)
+        self.deeper = DiffStride2d(stride, **rule)
+        self.bottom = nn.Conv2d(6, 6, 3, padding=1)
+        self.from_bottom = self.deeper.up()
+        self.third = nn.Conv2d(12, 4, 3, padding=1)
+        self.up = self.down.up()
+        self.last = nn.Conv2d(8, 1, 3, padding=1)
+
+    def decode(self, x, skip):
+        return self.last(torch.cat([self.up(x), skip], 1))
+
+    def forward(self, x):
+        high = self.first(x).relu()
+        low = self.second(self.down(high)).relu()
+        x = self.bottom(self.deeper(low)).relu()
+        x = self.third(torch.cat([self.from_bottom(x), low], 1)).relu()
+        return self.decode(x, high)

@@ -23,7 +23,8 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
     assert python(code).splitlines() == ["['diffstride']", "[]"]
 
 
-LAYERS = {f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in "123"}
+KINDS = ("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample")
+LAYERS = {f"{kind}{n}d" for kind in KINDS for n in "123"}
 CLASSES = {"Budget", "CostModel", "StrideOptimizer", "StridePlan", "Timings"}
 FUNCTIONS = {
     "convert",
@@ -49,8 +50,10 @@ def test_public_names():
     assert functions == {
         "diff_stride",
         "diff_stride_conv",
+        "diff_upsample",
         "output_size",
         "spectral_pool",
+        "spectral_resize",
         "window",
     }
 

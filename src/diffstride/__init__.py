@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from diffstride.layers import DiffStrideConv1d as DiffStrideConv1d
     from diffstride.layers import DiffStrideConv2d as DiffStrideConv2d
     from diffstride.layers import DiffStrideConv3d as DiffStrideConv3d
+    from diffstride.layers import DiffUpsample1d as DiffUpsample1d
+    from diffstride.layers import DiffUpsample2d as DiffUpsample2d
+    from diffstride.layers import DiffUpsample3d as DiffUpsample3d
     from diffstride.layers import SpectralPool1d as SpectralPool1d
     from diffstride.layers import SpectralPool2d as SpectralPool2d
     from diffstride.layers import SpectralPool3d as SpectralPool3d
+    from diffstride.layers import SpectralUpsample1d as SpectralUpsample1d
+    from diffstride.layers import SpectralUpsample2d as SpectralUpsample2d
+    from diffstride.layers import SpectralUpsample3d as SpectralUpsample3d
     from diffstride.strides.optimiser import StrideOptimizer as StrideOptimizer
     from diffstride.strides.plan import StridePlan as StridePlan
     from diffstride.strides.search import search as search
@@ -33,9 +39,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAYERS = [
-    f"{kind}{n}d" for kind in ("DiffStride", "DiffStrideConv", "SpectralPool") for n in (1, 2, 3)
-]
+_KINDS = ("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample")
+_LAYERS = [f"{kind}{n}d" for kind in _KINDS for n in (1, 2, 3)]
 # Where each public name lives: a module, and the name in it unless it is the module itself.
 _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},

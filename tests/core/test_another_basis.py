@@ -12,7 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from diffstride import DiffStride1d, DiffStride2d, DiffStrideConv2d, SpectralPool2d, functional
+from diffstride import (
+    DiffStride1d,
+    DiffStride2d,
+    DiffStrideConv2d,
+    DiffUpsample1d,
+    SpectralPool2d,
+    functional,
+)
 from diffstride.analysis.cost import cost
 from diffstride.core import bases
 from diffstride.layers.frozen import Frozen
@@ -25,10 +32,11 @@ class Mirrored:
     transform = None
 
     def matrices(self, size, kept):
-        counted = torch.full((kept,), 2 / kept, dtype=torch.float64)
+        functions = min(size, kept)
+        counted = torch.full((functions,), 2 / kept, dtype=torch.float64)
         counted[0] /= 2
-        n = torch.arange(size, dtype=torch.float64)
-        m, k = n[:kept], n[:kept, None]
+        n, m = (torch.arange(samples, dtype=torch.float64) for samples in (size, kept))
+        k = n[:functions, None]
         analysis = (k * (n + 0.5) * (math.pi / size)).cos()
         return analysis, ((k * (m + 0.5) * (math.pi / kept)).cos().mT * counted)
 
@@ -73,6 +81,21 @@ def test_it_is_the_sum_over_its_functions(smoothness):
             torch.tensor(x), stride, smoothness=smoothness, norm="backward", basis="mirrored"
         )
         np.testing.assert_allclose(y.numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 12])
+@pytest.mark.parametrize("norm", ["ortho", "forward", "backward"])
+def test_the_way_up_is_the_inverse_of_the_way_down_in_it_too(size, norm):
+    x = torch.randn(2, 3, size, dtype=torch.float64)
+    options = {"norm": norm, "basis": "mirrored"}
+    for made in (size, size + 1, 2 * size, 3 * size + 1):
+        y = functional.spectral_resize(x, made, **options)
+        torch.testing.assert_close(functional.spectral_pool(y, output_size=size, **options), x)
+    layer = DiffUpsample1d(1.7, smoothness=1.0, **options)
+    frozen = freeze(nn.Sequential(layer), (3, size))
+    torch.testing.assert_close(frozen(x.float()), layer(x.float()))
+    layer(x).square().sum().backward()
+    assert layer.stride.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("size", [11, 12])

@@ -10,7 +10,9 @@ from diffstride import (
     DiffStride2d,
     DiffStride3d,
     DiffStrideConv2d,
+    DiffUpsample2d,
     SpectralPool2d,
+    SpectralUpsample2d,
     functional,
 )
 
@@ -25,6 +27,8 @@ AROUND = {"padding": 1, "padding_mode": "circular"}
 FUNCTIONS = {
     "operator": lambda x, s: functional.diff_stride(x, s, smoothness=1.5, path="operator"),
     "fft": lambda x, s: functional.diff_stride(x, s, smoothness=1.5, path="fft"),
+    "up": lambda x, s: functional.diff_upsample(x, s, smoothness=1.5, path="operator"),
+    "up fft": lambda x, s: functional.diff_upsample(x, s, smoothness=1.5, path="fft"),
     "no crop": lambda x, s: functional.diff_stride(x, s, smoothness=1.5, crop=False),
     "conv after": lambda x, s: functional.diff_stride_conv(
         x, WEIGHT, None, s, smoothness=1.5, order="after", **AROUND
@@ -100,6 +104,9 @@ LAYERS = {
         (2, 3, 16, 15),
     ),
     "spectral": (lambda: SpectralPool2d(1.7), (2, 3, 16, 15)),
+    "up": (lambda: DiffUpsample2d((2.0, 1.5)), (2, 3, 16, 15)),
+    "up fft": (lambda: DiffUpsample2d(1.7, path="fft"), (2, 3, 16, 15)),
+    "up spectral": (lambda: SpectralUpsample2d(1.7), (2, 3, 16, 15)),
 }
 
 

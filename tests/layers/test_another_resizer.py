@@ -1,7 +1,7 @@
 """A layer that changes sizes answers what ``Resizer`` asks for, and works with all that asks.
 
-The one here makes maps larger, which no layer of the library does: it spreads frequency 0 of an
-axis, the mean, on twice as many samples.
+The one here makes maps larger by plans of its own: it spreads frequency 0 of an axis, the mean, on
+twice as many samples.
 """
 
 import pytest

@@ -18,7 +18,6 @@ from tests.surgery.third_party_networks import (
     MODELS,
     TwoBranches,
     example,
-    nets,
     plain,
     tensor,
 )
@@ -238,12 +237,6 @@ def test_the_table_reads_a_converted_network():
     assert isinstance(converted[1].downsample, DiffStride2d)
 
 
-def unet():
-    return nets.UNet(
-        spatial_dims=2, in_channels=3, out_channels=2, channels=(4, 8, 16), strides=(2, 2)
-    )
-
-
 class Skips(nn.Module):
     """Down by two, and up again to what it was."""
 
@@ -275,7 +268,6 @@ class Custom(nn.Conv2d):
     ("make", "options", "message"),
     [
         (lambda: Custom(3, 4, 3, stride=2), {}, "is a Custom, which does more than a Conv2d"),
-        (unet, {}, r"model\.0\.conv meets that of conv_transpose2d"),
         (Skips, {}, "the output of first meets that of interpolate"),
         (BesideTheInput, {}, "the output of down meets that of __getitem__"),
         (

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffstride.analysis.budget_search import LARGEST, Search, Variables
+from diffstride.analysis.budget_search import Search, Variables, largest
 from diffstride.analysis.cost_model import CostModel
 from diffstride.analysis.timings import Timings
 from diffstride.analysis.uses import Unit
@@ -91,16 +91,13 @@ class Budget:
 
     @property
     def least(self) -> Any:
-        """What the network costs when all strides that may move are as large as they may be."""
-        return self._at(LARGEST)
+        """What the network costs when all strides that may move make maps as small as they may."""
+        return self.cost_at(self.variables.ends(cheapest=True))
 
     @property
     def most(self) -> Any:
-        """What the network costs when all strides that may move are as small as they may be."""
-        return self._at(1.0)
-
-    def _at(self, stride: float) -> Any:
-        return self.cost_at(self.variables.clipped([math.log(stride)] * len(self.variables)))
+        """What the network costs when all strides that may move make maps as large as they may."""
+        return self.cost_at(self.variables.ends(cheapest=False))
 
     def cost_at(self, point: Sequence[float]) -> Any:
         """Return what the network would cost, were these the logarithms of its strides."""
@@ -237,7 +234,7 @@ def fit_budget(model: nn.Module, input_size: Sequence[int], macs: float) -> None
 
 
 def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
-    """Return what a network costs when its learnable strides are as large as they may be.
+    """Return what a network costs when its learnable strides make maps as small as they may.
 
     >>> from diffstride import DiffStride2d
     >>> model = nn.Sequential(DiffStride2d(2.0, smoothness=1.0), nn.Conv2d(8, 8, 3, padding=1))
@@ -245,11 +242,13 @@ def least_macs(model: nn.Module, input_size: Sequence[int]) -> int:
     32064
     """
     costs = CostModel(model, input_size)
-    largest = {
-        name: min(LARGEST, layer.max_stride or LARGEST)
+    cheapest = {
+        name: min(largest(layer), layer.max_stride or math.inf)
+        if layer.rule.way == "down"
+        else layer.min_stride
         for name, layer in _learnable(costs.model).items()
     }
-    return int(costs.value("macs", largest))
+    return int(costs.value("macs", cheapest))
 
 
 @torch.enable_grad()  # without, nothing that is computed would seem to be learned

@@ -29,8 +29,15 @@ _TRIED = 8
 _ROUNDS = 20
 LARGEST = 1e6
 """A stride that leaves one sample of any axis."""
+_LARGEST_UP = 1e3
+"""A stride by which no axis grows."""
 
 Point = tuple[float, ...]
+
+
+def largest(layer: DiffStrideNd) -> float:
+    """Return a stride that is larger than any that a layer could need."""
+    return LARGEST if layer.rule.way == "down" else _LARGEST_UP
 
 
 class Variables:
@@ -49,12 +56,15 @@ class Variables:
         """The same in strides, as their parameters can have them."""
         self.multiples: list[int] = []
         """By how many samples the size of each changes at once."""
+        self.saves: list[bool] = []
+        """Whether more of each makes maps smaller: on the way up it makes them larger."""
         for layer in self.layers:
             every = list(range(first[layer], first[layer] + layer.axes))
             groups = [every] if layer.shared else [[i] for i in every]
             self.places += groups
             self.multiples += [layer.rule.size_multiple] * len(groups)
-            highest = min(layer.max_stride or LARGEST, torch.finfo(layer.stride.dtype).max)
+            self.saves += [layer.rule.way == "down"] * len(groups)
+            highest = min(layer.max_stride or largest(layer), torch.finfo(layer.stride.dtype).max)
             ends = (layer.in_range((x,) * len(groups))[0] for x in (layer.min_stride, highest))
             low, high = ends
             self._ranges += [(low, high)] * len(groups)
@@ -76,6 +86,11 @@ class Variables:
         """Return the nearest point within all bounds."""
         both = zip(point, self.bounds, strict=True)
         return tuple([low if x < low else min(x, high) for x, (low, high) in both])
+
+    def ends(self, cheapest: bool) -> Point:
+        """Return the point within all bounds at which maps are smallest, or largest."""
+        both = zip(self.saves, self.bounds, strict=True)
+        return tuple([high if saves == cheapest else low for saves, (low, high) in both])
 
     def given(self, point: Sequence[float]) -> list[float]:
         """Return what a cost model is given, with strides as their parameters can have them."""

@@ -197,7 +197,7 @@ class CostModel:
         return total.of(numbers), slopes[evaluation.trace.axes :]
 
     def samples_at(self, given: Sequence[float]) -> dict[int, float]:
-        """Return by how many samples a size falls when the logarithm of a stride grows by 1.
+        """Return by how many samples a size changes when the logarithm of a stride grows by 1.
 
         The strides are known by their places in what is given.
         """
@@ -206,7 +206,7 @@ class CostModel:
         for _, pick in evaluation.picks:
             for place, slope in pick.slopes(numbers):
                 if evaluation.trace.axes <= place < evaluation.program.given:
-                    found[place] = max(found.get(place, 0.0), -slope * numbers[place])
+                    found[place] = max(found.get(place, 0.0), abs(slope * numbers[place]))
         return found
 
     def made_at(self, given: Sequence[float]) -> dict[int, list[int]]:

@@ -25,9 +25,11 @@ from diffstride.analysis.size_program import Constant as ConstantStep
 from diffstride.analysis.size_program import Pick, Program, Site
 from diffstride.analysis.size_rules import rule_for, tried
 from diffstride.analysis.uses import Amount, Sizes, Use
+from diffstride.layers.converted import Converted
 from diffstride.layers.diffstride import DiffStrideNd, Reading
 from diffstride.layers.joined import PLANNED_FORWARDS
 from diffstride.layers.resizer import Resizer
+from diffstride.layers.size_read import SizeRead
 
 _TELL_NO_SIZE = {
     *("ndim.get", "dim", "dtype.get", "device.get", "layout.get", "requires_grad.get"),
@@ -74,6 +76,8 @@ class NetworkTrace(Observer):
         self._constants: dict[int, Tensor] = {}
         self._made: dict[nn.Module, Sizes] = {}
         """What each site has made last."""
+        self._read: dict[SizeRead, Sizes] = {}
+        """What each site that is undone has read last."""
         self._saved: set[int] = set()
         """The memory of tensors that are kept for the backward pass already."""
         self._open: list[Use] = []
@@ -81,7 +85,7 @@ class NetworkTrace(Observer):
 
     def end(self) -> None:
         """Let go of all tensors."""
-        for held in (self._sizes, self._constants, self._made, self._saved):
+        for held in (self._sizes, self._constants, self._made, self._read, self._saved):
             held.clear()
 
     def constant(self, x: Tensor) -> Tensor:
@@ -137,7 +141,10 @@ class NetworkTrace(Observer):
         check_axes(self.names[layer], layer, x)
         self._work.enter(layer, x)
         self._open.append(Use(self.names[layer], layer, self.sizes(x), ()))
-        self.inside += isinstance(layer, Resizer)
+        if isinstance(layer, Resizer | Converted) and layer.size_read is not None:
+            self._read[layer.size_read] = self.sizes(x)[2:]
+        if isinstance(layer, Resizer):
+            self.inside += 1
 
     def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
         use = self._open.pop()
@@ -160,6 +167,8 @@ class NetworkTrace(Observer):
         owner = layer.stride_owner
         if layer.follows and layer.leading in self._made:
             return self._made[layer.leading]
+        if layer.source in self._read:
+            return self._read[layer.source]
         places = () if owner is None else tuple(self.stride_places[owner])
         sizes = [
             n.place if type(n) is Length else self.program.add(ConstantStep(n))
@@ -271,6 +280,7 @@ def _sizes_alone(layer: DiffStrideNd) -> Any:
             return type(layer).forward(layer, x)
         layer.check(x)
         size = tuple(x.shape)
+        layer.note(size[-layer.axes :])
         return x.new_empty((*size[: -layer.axes], *layer.output_size(size[-layer.axes :])))
 
     return forward

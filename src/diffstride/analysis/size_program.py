@@ -164,7 +164,7 @@ class Site:
         if self.strides:
             steps = [Soft(s, {i: 1.0}) for i, s in zip(self.strides, strides, strict=True)]
         else:
-            steps = [Soft(s) for s in self.layer.strides_for(size)]
+            steps = [Soft(s) for s in self.layer.strides]
         made = self.layer.soft_size(sizes, whole, steps)
         return [list(soft(m).slopes.items()) for m in made]
 

@@ -188,8 +188,12 @@ def cutoffs(
         is_site = isinstance(use.layer, Resizer) and not use.layer.follows
         if is_site and use.name not in own and len(use.input_size) == len(rates):
             assert isinstance(use.layer, Resizer)
+            sizes: Sequence[float] = use.input_size
             strides = use.layer.strides_for(use.input_size)
-            axes = zip(use.input_size, strides, input_size[1:], rates, strict=True)
+            if use.layer.rule.way == "up":  # the window lies on the frequencies that come out
+                made = zip(use.input_size, use.output_size, use.layer.strides, strict=True)
+                sizes = [min(n, m / s) for n, m, s in made]
+            axes = zip(sizes, strides, input_size[1:], rates, strict=True)
             own[use.name] = [cutoff(*axis) for axis in axes]
     return dict(zip(own, lowest_so_far(own.values()), strict=True))
 

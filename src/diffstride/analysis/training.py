@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffstride.layers.diffstride import DiffStrideNd
-from diffstride.layers.resizer import learned_strides
+from diffstride.layers.resizer import Resizer, learned_strides, resizers
+from diffstride.layers.undo import Undo
 
 
-def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
+def stride_penalty(model: nn.Module | Iterable[Resizer]) -> Tensor:
     """Return the paper's regulariser: J = Σ_l Π_{i≤l} 1/(S_h^i · S_w^i), over layers by depth.
 
     With a fixed number of channels, what the convolutions after layer l cost is in proportion to
     the l-th term. Add it to the loss with a weight λ, and strides grow where accuracy does not need
-    what they drop.
+    what they drop. On the way up, strides are divided by instead: maps grow by S_h · S_w there, and
+    where a learned stride is undone they are again what they were before it.
 
     Args:
         model: a module, whose layers are taken in the order they were registered, each once however
@@ -29,11 +30,18 @@ def stride_penalty(model: nn.Module | Iterable[DiffStrideNd]) -> Tensor:
     >>> stride_penalty(model).item()  # 1/4 + 1/4 · 1/2
     0.375
     """
-    layers = learned_strides(model).values() if isinstance(model, nn.Module) else model
+    if isinstance(model, nn.Module):
+        found = [layer for _, layer in resizers(model)]
+        model = [x for x in found if isinstance(x, Undo) or x.stride_owner is x]
     total, area = torch.zeros(()), torch.ones(())
-    for layer in dict.fromkeys(layers):
-        strides = layer.differentiable_strides()
-        area = area.to(strides) / strides.prod()
+    for layer in dict.fromkeys(model):
+        undoes = isinstance(layer, Undo)
+        owner = layer.undone.stride_owner if isinstance(layer, Undo) else layer.stride_owner
+        if owner is None:  # a fixed size, or one that goes back to where a fixed one came from
+            continue
+        factor = owner.differentiable_strides().prod()
+        shrinks = (owner.rule.way == "down") != undoes
+        area = area.to(factor) / factor if shrinks else area.to(factor) * factor
         total = total.to(area) + area
     return total
 

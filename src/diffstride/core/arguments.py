@@ -115,14 +115,17 @@ def spatial_size(size: int | Sequence[int], axes: int) -> tuple[int, ...]:
     return spatial
 
 
-def one_given(stride: Numbers | None, output_size: Numbers | None) -> tuple[str, Numbers]:
+def one_given(
+    stride: Numbers | None, output_size: Numbers | None, name: str = "stride"
+) -> tuple[str, Numbers]:
     """Return the name and value of what says the size, or raise a ValueError unless one does."""
-    both = {"stride": stride, "output_size": output_size}
+    both = {name: stride, "output_size": output_size}
     given = [(name, value) for name, value in both.items() if value is not None]
     if len(given) == 1:
         return given[0]
     raise ValueError(
-        f"exactly one of stride and output_size must be given, got {stride=} and {output_size=}"
+        f"exactly one of {name} and output_size must be given, got {name}={stride!r} and "
+        f"{output_size=}"
     )
 
 
@@ -136,3 +139,21 @@ def whole_numbers(wanted: Numbers, axes: int) -> tuple[int, ...]:
     if not all(number.is_integer() and number >= 1 for number in numbers):
         raise ValueError(f"output_size must be whole numbers of at least 1, got {numbers}")
     return tuple(int(number) for number in numbers)
+
+
+def fixed_size(size: Sequence[int], wanted: Numbers, way: str = "down") -> tuple[int, ...]:
+    """Return an output size that was given, if it lies on the way from an input of this size."""
+    check_sizes(size)
+    made = whole_numbers(wanted, len(size))
+    both = list(zip(made, size, strict=True))
+    if way == "down" and any(m > n for m, n in both):
+        raise ValueError(
+            f"output_size must not be larger than the input, got {made} for {tuple(size)}: "
+            f"spectral_resize and the layers for the way up make axes longer"
+        )
+    if way == "up" and any(m < n for m, n in both):
+        raise ValueError(
+            f"output_size must not be smaller than the input, got {made} for {tuple(size)}: "
+            f"spectral_resize and the layers for the way down make axes shorter"
+        )
+    return made

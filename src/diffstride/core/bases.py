@@ -1,8 +1,9 @@
 """Bases: the functions of an axis that a downsampling keeps the lowest of.
 
-E (M×N), the analysis, takes N samples to M coefficients; D (M×M), the synthesis, takes them to M
-samples. D·E is the identity for M = N. A constant has the coefficient N times itself, and its
-synthesis is 1/M, so that the norms mean the same in every basis.
+E (K×N), the analysis, takes N samples to K coefficients, and D (M×K), the synthesis, takes these to
+M samples. K is the smaller of N and M: an axis that grows keeps all functions that its samples
+have, and there are no others. D·E is the identity for M = N. A constant has the coefficient N times
+itself, and its synthesis is 1/M, so that the norms mean the same in every basis.
 
 To add one, write a class with what :class:`Basis` asks for and put it into ``BASES``.
 """
@@ -32,7 +33,7 @@ class Basis(Protocol):
         """How to filter and resample without matrices, if it is known: x, dim, M, weights."""
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
-        """Return E (M×N) and D (M×M) in float64."""
+        """Return E (K×N) and D (M×K) in float64, for the K lowest functions, K = min(N, M)."""
 
     def frequencies(self, kept: int) -> Tensor:
         """Return the different frequencies of the M lowest functions, in float64."""
@@ -66,8 +67,9 @@ class Fourier:
     transform = staticmethod(fft.apply)
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
-        f = self.per_function(self.frequencies(kept), kept)
-        return waves(size, kept), waves(kept, kept).mT * shares(f, kept)
+        functions = kept if kept <= size else size
+        f = self.per_function(self.frequencies(functions), functions)
+        return waves(size, functions), waves(kept, functions).mT * shares(f, kept)
 
     def frequencies(self, kept: int) -> Tensor:
         return count(kept // 2 + 1)

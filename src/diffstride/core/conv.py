@@ -65,7 +65,7 @@ def diff_stride_conv(
     axes = weight.ndim - 2
     arguments.check_tensor(x)
     arguments.check_rank(x, axes)
-    checked = Rule(**{**REPLACING, **rule})
+    checked = Rule(**{**REPLACING, **rule}, way="down")
     size = convolved_size(shape_of(x)[-axes:], shape_of(weight)[2:], padding, dilation)
     plans = plan(checked, size, stride, x.device)
     return convolve(x, weight, bias, plans, padding, dilation, groups, padding_mode, checked, order)

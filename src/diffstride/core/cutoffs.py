@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 
-def cutoff(size: int, stride: float, whole: int, rate: float = 1.0) -> float:
+def cutoff(size: float, stride: float, whole: int, rate: float = 1.0) -> float:
     """Return up to which frequency a stride lets pass ``size`` samples, left of ``whole``.
 
     It is in the unit of the rate at which the whole was sampled. A stride below 1, which makes maps

@@ -10,25 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffstride.core.tracing import OLD_TORCH, is_followed
+from diffstride.core.tracing import OLD_TORCH, is_followed, shape_of
 
 
 def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     """Filter one axis with a weight for each of the frequencies 0 … ⌊M/2⌋, resample it to M.
 
-    For the backward pass it keeps the truncated spectrum, as large as the output.
+    An axis of N < M samples has frequencies up to ⌊N/2⌋ alone, and the others stay 0. For the
+    backward pass it keeps the truncated spectrum, as large as the smaller of input and output.
 
     >>> apply(torch.ones(2, 8), dim=-1, kept=3, weights=torch.ones(2))
     tensor([[2.6667, 2.6667, 2.6667],
             [2.6667, 2.6667, 2.6667]])
     """
     followed = is_followed()
+    size = shape_of(x)[dim]
+    highest = (kept if kept <= size else size) // 2
+    weights = weights[: highest + 1]
     if not followed and x.numel() == 0:  # an empty batch, which MKL refuses
-        return x.narrow(dim, 0, kept) * weights.sum()
+        shape = list(x.shape)
+        shape[dim] = kept
+        return x.narrow(dim, 0, 1).expand(shape) * weights.sum()
     # Where nothing is kept for a backward pass, all of the spectrum may wait for its product.
     keeps = torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad)
     first_bins: Any = _HalfSpectrum.apply if keeps and not followed else _first_bins
-    spectrum = first_bins(x, dim, kept // 2 + 1)
+    spectrum = first_bins(x, dim, highest + 1)
     y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
     if OLD_TORCH and y.requires_grad and not followed:
         # Of a gradient that is one number for all, as that of a sum, torch 2.6 finds no FFT.

@@ -73,7 +73,7 @@ def diff_stride(
     tensor(1.)
     """
     rule = Rule(smoothness, crop, output_size, size_multiple, norm, convention, window, basis, path)
-    axes = _spatial_axes(x, stride, "stride")
+    axes = spatial_axes(x, stride, "stride")
     return resample(x, plan(rule, shape_of(x)[-axes:], stride, x.device), path=path)
 
 
@@ -108,10 +108,40 @@ def spectral_pool(
     """
     name, given = arguments.one_given(stride, output_size)
     rule = Rule(0.0, output_size=output_size, norm=norm, basis=basis, path=path)
-    axes = _spatial_axes(x, given, name)
+    axes = spatial_axes(x, given, name)
     # A size that is given goes with any stride.
     plans = plan(rule, shape_of(x)[-axes:], 1.0 if stride is None else stride, x.device)
     return resample(x, plans, path=path)
+
+
+def output_size(
+    size: int | Sequence[int],
+    stride: arguments.Numbers,
+    *,
+    smoothness: float | Sequence[float] = 4.0,
+    crop: bool = True,
+    size_multiple: int = 1,
+    convention: str = "paper",
+    window: str = "ramp",
+) -> tuple[int, ...]:
+    """Return the spatial size that :func:`diff_stride` makes of ``size``.
+
+    With ``smoothness=0`` it is also the one that :func:`spectral_pool` makes.
+
+    >>> output_size((32, 32), 2.0)
+    (24, 24)
+    >>> output_size((32, 32), (2.0, 3.1), smoothness=0)
+    (16, 10)
+    >>> output_size((32, 32), 2.1, size_multiple=8)
+    (24, 24)
+    >>> output_size((32, 32), 2.0, convention="tight")
+    (16, 16)
+    """
+    spatial = (size,) if isinstance(size, int) else tuple(size)
+    rule = Rule(smoothness, crop, None, size_multiple, convention=convention, window=window)
+    strides = arguments.per_axis(stride, len(spatial), "stride")
+    arguments.check_strides(strides)
+    return rule.size_after(spatial, strides)
 
 
 def window(
@@ -160,7 +190,7 @@ def window(
     return weights.to(dtype)
 
 
-def _spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
+def spatial_axes(x: Tensor, given: arguments.Numbers, name: str) -> int:
     """Return how many spatial axes ``x`` has: one for each number, or all if only one is given."""
     arguments.check_tensor(x)
     if isinstance(given, Tensor) and given.ndim <= 1:

@@ -1,7 +1,8 @@
 """Carry plans out: y = (⊗ D) · diag(⊗ w) · (⊗ E) x, one factor an axis, by matrix products or FFT.
 
 The weights w of an axis are its window times the gain of the norm. Both gradients follow from the
-truncated spectrum z = (⊗ E) x, which is as small as the output, so nothing else is kept:
+truncated spectrum z = (⊗ E) x, along each axis as small as the smaller of input and output, so
+nothing else is kept:
 
     h = (⊗ Dᵀ) ∂y        ∂x = (⊗ Eᵀ) (h · ⊗ w)        ∂(⊗ w) = Σ h · z over batch and channels
 
@@ -37,7 +38,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
     for dim, axis in enumerate(plans, -axes - channels_last):
         if axis is None:
             continue
-        if by_fft(axis.basis, axis.size, path, axes):
+        if by_fft(axis.basis, axis.longest, path, axes):
             assert axis.basis.transform is not None
             work = axis.basis.transform(work, dim, axis.kept, axis.weights.to(work.dtype))
         else:
@@ -101,7 +102,7 @@ class _Operator(torch.autograd.Function):
             return _in_chunks(folded(bases, weights), x, dims), None
         analysis, synthesis = [basis.analysis for basis in bases], _weighted(bases, weights)
         z = _resized(x, dims, analysis)
-        y = torch.empty_like(z)
+        y = _resized(z, dims, synthesis)
         for source, spectrum, target in _chunks(dims[0], x, z, y):
             chain(analysis, source, dims, out=spectrum)
             chain(synthesis, spectrum, dims, out=target)

@@ -1,4 +1,7 @@
-"""What a downsampling is, apart from its stride, and the plan of each axis that follows from it."""
+"""What a downsampling is, apart from its stride, and the plan of each axis that follows from it.
+
+The way up is the same with input and output exchanged: see ``Rule.way``.
+"""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from diffstride.core import arguments, windows
 from diffstride.core.bases import BASES, Basis
+from diffstride.core.tracing import shape_of
 from diffstride.core.windows import CONVENTIONS, WINDOWS
 
 NORMS: dict[str, Callable[[int, int], float]] = {
@@ -27,6 +31,7 @@ CHOICES: dict[str, Collection[str]] = {
     "window": WINDOWS,
     "basis": BASES,
     "path": ("auto", "operator", "fft"),
+    "way": ("down", "up", "any"),
 }
 
 
@@ -60,6 +65,10 @@ class Rule:
     window: str = "ramp"
     basis: str = "fourier"
     path: str = "auto"
+    way: str = "down"
+    """Whether strides lead down or up: up, an axis gets the shortest length that would be brought
+    back to its own, and the window is that of the way back. With "any", each axis goes where a
+    given size lies."""
 
     def __post_init__(self) -> None:
         smoothness = arguments.to_numbers(self.smoothness, "smoothness")
@@ -73,6 +82,10 @@ class Rule:
         if not (isinstance(multiple, int) and multiple >= 1):
             raise ValueError(f"size_multiple must be a whole number of at least 1, got {multiple}")
         given = {"crop=False": not self.crop, "output_size": fixed, "size_multiple": multiple > 1}
+        if not self.crop and self.way != "down":
+            raise ValueError(
+                "crop=False is for the way down: there is nothing to cut on the way up"
+            )
         if sum(given.values()) > 1:
             raise ValueError(
                 f"at most one of crop, output_size and size_multiple may say the output size, "
@@ -94,68 +107,45 @@ class Rule:
     def soft_size(self, size: Sequence[Any], strides: Sequence[Any]) -> list[Any]:
         """Return the size that goes with the strides before it is rounded and bounded."""
         axes = zip(size, strides, self.widths(len(size)), strict=True)
-        return [CONVENTIONS[self.convention].band(*axis) for axis in axes]
+        convention = CONVENTIONS[self.convention]
+        if self.way == "down":
+            return [convention.band(*axis) for axis in axes]
+        # Without room for a window, an axis stays as long as it is whatever the stride.
+        return [
+            convention.grown(n, s, r) if convention.is_tight or int(n) > 2 * r else n
+            for n, s, r in axes
+        ]
 
     def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
         """Return the spatial size that comes out."""
         if self.output_size is not None:
-            return fixed_size(size, self.output_size)
+            return arguments.fixed_size(size, self.output_size, self.way)
         if not self.crop:
             arguments.check_sizes(size)
             return tuple(size)
-        band, step = self.band(size, strides), self.size_multiple
-        return tuple(min(n, -(-m // step) * step) for n, m in zip(size, band, strict=True))
-
-
-def fixed_size(size: Sequence[int], wanted: arguments.Numbers) -> tuple[int, ...]:
-    """Return an output size that was given, if an input of this size can be cut down to it."""
-    arguments.check_sizes(size)
-    kept = arguments.whole_numbers(wanted, len(size))
-    if any(m > n for m, n in zip(kept, size, strict=True)):
-        raise ValueError(
-            f"output_size must not be larger than the input, got {kept} for {tuple(size)}"
-        )
-    return kept
-
-
-def output_size(
-    size: int | Sequence[int],
-    stride: arguments.Numbers,
-    *,
-    smoothness: float | Sequence[float] = 4.0,
-    crop: bool = True,
-    size_multiple: int = 1,
-    convention: str = "paper",
-    window: str = "ramp",
-) -> tuple[int, ...]:
-    """Return the spatial size that :func:`diff_stride` makes of ``size``.
-
-    With ``smoothness=0`` it is also the one that :func:`spectral_pool` makes.
-
-    >>> output_size((32, 32), 2.0)
-    (24, 24)
-    >>> output_size((32, 32), (2.0, 3.1), smoothness=0)
-    (16, 10)
-    >>> output_size((32, 32), 2.1, size_multiple=8)
-    (24, 24)
-    >>> output_size((32, 32), 2.0, convention="tight")
-    (16, 16)
-    """
-    spatial = (size,) if isinstance(size, int) else tuple(size)
-    rule = Rule(smoothness, crop, None, size_multiple, convention=convention, window=window)
-    strides = arguments.per_axis(stride, len(spatial), "stride")
-    arguments.check_strides(strides)
-    return rule.size_after(spatial, strides)
+        step = self.size_multiple
+        if self.way == "down":
+            band = self.band(size, strides)
+            return tuple(min(n, -(-m // step) * step) for n, m in zip(size, band, strict=True))
+        arguments.check_strides(strides)
+        arguments.check_sizes(size)
+        axes = zip(size, strides, self.widths(len(size)), strict=True)
+        grown = [windows.grown_length(*axis, CONVENTIONS[self.convention]) for axis in axes]
+        return tuple(-(-m // step) * step for m in grown)
 
 
 @dataclass(frozen=True)
 class AxisPlan:
-    """What happens to one axis: N samples become M, each frequency is multiplied by its weight."""
+    """What happens to one axis: N samples become M, each frequency is multiplied by its weight.
+
+    If M is larger than N, the frequencies that N samples don't have stay 0.
+    """
 
     size: int
     kept: int
     weights: Tensor
-    """One for each different frequency of the M lowest functions, norm included."""
+    """One for each different frequency of the :attr:`functions`, norm included; more have no
+    meaning."""
     gain: float
     """What a constant is multiplied by."""
     basis: Basis
@@ -163,9 +153,22 @@ class AxisPlan:
     """Which of the weights lie in the fall of the window and change with the stride, if known."""
 
     @property
+    def functions(self) -> int:
+        """How many functions carry what comes out: the lowest of the shorter end."""
+        return self.kept if self.kept <= self.size else self.size
+
+    @property
+    def longest(self) -> int:
+        """The length of the longer end."""
+        return self.size if self.kept <= self.size else self.kept
+
+    @property
     def per_function(self) -> Tensor:
-        """The weight of each of the M functions."""
-        return self.basis.per_function(self.weights, self.kept)
+        """The weight of each of the functions."""
+        weights = self.weights
+        if self.kept > self.size:
+            weights = weights[: shape_of(self.basis.frequencies(self.size))[0]]
+        return self.basis.per_function(weights, self.functions)
 
 
 def plan(
@@ -199,11 +202,12 @@ def plan(
         numbers = () if unread else arguments.per_axis(stride, axes, "stride")
     arguments.check_strides(numbers)
     if output_size is None:
-        band, length = rule.band(size, numbers), rule.size_after(size, numbers)
+        length = rule.size_after(size, numbers)
+        band = rule.band(size, numbers) if rule.way == "down" else length
     elif isinstance(output_size, tuple) and unread:
         band = length = output_size
     else:
-        band = length = fixed_size(size, output_size)
+        band = length = arguments.fixed_size(size, output_size, rule.way)
     if isinstance(stride, Tensor):
         strides = list(stride.to(device).expand(axes).unbind())
     else:  # not torch.tensor, of which torch.jit.trace warns
@@ -212,7 +216,9 @@ def plan(
     offsets = [0.0] * (axes - 1) + [CONVENTIONS[rule.convention].offset]
     plans = []
     for i, (n, m) in enumerate(zip(size, length, strict=True)):
-        weights, falls = axis_weights(rule, n, band[i], m, strides[i], widths[i], offsets[i])
+        # The window lies on the longer end, and the shorter one has the frequencies.
+        long, short = (n, m) if rule.way == "down" or m <= n else (m, n)
+        weights, falls = axis_weights(rule, long, band[i], short, strides[i], widths[i], offsets[i])
         scale = NORMS[rule.norm](n, m)
         plans.append(AxisPlan(n, m, weights * scale, scale * n / m, BASES[rule.basis], falls))
     return plans

@@ -76,6 +76,14 @@ class Convention:
         cutoff = size / (2 * stride)
         return 2 * (cutoff if self.is_tight else cutoff + width)
 
+    def grown(self, size: Any, stride: Any, width: float) -> Any:
+        """Return the size whose :meth:`band` is ``size``, not rounded: how far a stride leads up.
+
+        >>> [CONVENTIONS[name].grown(24, 2.0, width=4.0) for name in ("paper", "tight")]
+        [32.0, 48.0]
+        """
+        return (size if self.is_tight else size + -2 * width) * stride
+
     def height(self, frequency: Any, cutoff: Any, width: float, library: Any) -> Any:
         """Return how high frequencies lie in the fall: 1 where it begins and 0 where it ends.
 
@@ -103,10 +111,34 @@ def kept_length(size: int, stride: float, width: float, convention: Convention =
     >>> kept_length(32, 2.0, width=4.0)
     24
     """
-    band: float = convention.band(size, min(max(stride, 1.0), float(size)), width)
-    if convention.is_tight:
-        band *= 1 + FLOAT32
+    band = _meant_band(size, min(max(stride, 1.0), float(size)), width, convention)
     return max(1, math.floor(min(float(size), band)))
+
+
+def grown_length(size: int, stride: float, width: float, convention: Convention = PAPER) -> int:
+    """Return M, the length of an axis of N samples on its way up.
+
+    It is the shortest whose band, M/S + 2R or M/S if the window is tight, holds N samples, so that
+    the way down leads back to N: ⌈S·(N − 2R)⌉, or ⌈S·N⌉. It is at least N: an axis of 2R samples
+    or less has no room for a window that is not tight, and stays as long as it is.
+
+    >>> grown_length(24, 2.0, width=4.0)
+    32
+    >>> grown_length(21, 1.5, width=1.0, convention=CONVENTIONS["tight"])
+    32
+    """
+    stride = max(stride, 1.0)
+    longest: float = convention.grown(size, stride, width)
+    shortest = math.floor(longest / (1 + FLOAT32) if convention.is_tight else longest)
+    if _meant_band(shortest, stride, width, convention) < size:
+        shortest += 1
+    return max(size, shortest)
+
+
+def _meant_band(size: int, stride: float, width: float, convention: Convention) -> float:
+    """Return twice the frequency at which the window ends, in float32's favour if it is tight."""
+    band: float = convention.band(size, stride, width)
+    return band * (1 + FLOAT32) if convention.is_tight else band
 
 
 def lowest_stride(size: int, width: float, offset: float, highest: float | None = None) -> float:

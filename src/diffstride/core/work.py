@@ -21,7 +21,10 @@ SLOWER_BY = {"taps": (1, 2), "spectral": (2, 11)}
 
 
 def by_fft(basis: Basis, size: int, path: str, axes: int) -> bool:
-    """Return whether an axis is done by FFT instead of a matrix: the one place that chooses."""
+    """Return whether an axis is done by FFT instead of a matrix: the one place that chooses.
+
+    ``size`` is that of the longer end, the input of an axis that shrinks.
+    """
     if basis.transform is None:
         return False
     longest = LONGEST_MATRIX_AXIS if axes == 1 else LONGEST_MATRIX_AXIS_OF_SEVERAL
@@ -60,7 +63,8 @@ def resampling_macs(
             continue
         before = math.prod(current)
         current[i] = kept[i]
-        if rule and by_fft(BASES[rule.basis], int(size[i]), rule.path, len(size)):
+        longest = max(int(size[i]), int(kept[i]))
+        if rule and by_fft(BASES[rule.basis], longest, rule.path, len(size)):
             total += fft_macs(int(size[i]), int(kept[i]), before, math.prod(current))
         else:
             total += before * kept[i]

@@ -14,3 +14,12 @@ from diffstride.layers.spectral_pool import SpectralPool1d as SpectralPool1d
 from diffstride.layers.spectral_pool import SpectralPool2d as SpectralPool2d
 from diffstride.layers.spectral_pool import SpectralPool3d as SpectralPool3d
 from diffstride.layers.spectral_pool import SpectralPoolNd as SpectralPoolNd
+from diffstride.layers.undo import Undo as Undo
+from diffstride.layers.upsample import DiffUpsample1d as DiffUpsample1d
+from diffstride.layers.upsample import DiffUpsample2d as DiffUpsample2d
+from diffstride.layers.upsample import DiffUpsample3d as DiffUpsample3d
+from diffstride.layers.upsample import DiffUpsampleNd as DiffUpsampleNd
+from diffstride.layers.upsample import SpectralUpsample1d as SpectralUpsample1d
+from diffstride.layers.upsample import SpectralUpsample2d as SpectralUpsample2d
+from diffstride.layers.upsample import SpectralUpsample3d as SpectralUpsample3d
+from diffstride.layers.upsample import SpectralUpsampleNd as SpectralUpsampleNd

@@ -59,7 +59,7 @@ class Blocks:
 def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
     """Return about the multiply-accumulates of a map, and the bytes of constants in float32."""
     before, after = Blocks(size, blocks), Blocks(kept, blocks)
-    periods, half = kept / blocks, blocks // 2 + 1
+    periods, half = min(size, kept) / blocks, blocks // 2 + 1
     rank = math.ceil(periods + 7 + 2.9 * math.log(periods + 1))
     macs = rank * blocks * (before.longest + after.longest + 4 * half) + 2 * half * rank**2
     if before.different > 1:  # all samples change places in memory first, which takes as long
@@ -82,8 +82,8 @@ def choose_blocks(size: int, kept: int) -> int:
 class BlockProducts(nn.Module):
     """Filters and resamples an axis of N samples to M, as :func:`diffstride.core.fft.apply` does.
 
-    ``weights`` are those of the frequencies 0 … ⌊M/2⌋; :func:`choose_blocks` says how many blocks
-    unless they are given.
+    ``weights`` are those of the frequencies 0 … ⌊M/2⌋, or ⌊N/2⌋ if that is less;
+    :func:`choose_blocks` says how many blocks unless they are given.
 
     >>> layer = BlockProducts(100, 31, torch.ones(16, dtype=torch.float64))
     >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
@@ -101,7 +101,7 @@ class BlockProducts(nn.Module):
         super().__init__()
         blocks = blocks or choose_blocks(size, kept)
         self.before, self.after = Blocks(size, blocks), Blocks(kept, blocks)
-        polynomials, of_frequency = _separate(kept // 2, blocks)
+        polynomials, of_frequency = _separate(min(size, kept) // 2, blocks)
         self.rank = polynomials.shape[-1]  # how many functions there are, of each parity
         last = size // self.before.repeats - 1
         constants = {
@@ -195,9 +195,10 @@ def _transform(blocks: int) -> Tensor:
 
 def _middle(kept: int, blocks: int, weights: Tensor, of_frequency: Tensor) -> Tensor:
     """Return what becomes of all functions: (parity, 1, g, functions of this parity, functions)."""
-    f = torch.arange(-(kept // 2), kept // 2 + 1)
+    highest = of_frequency.shape[1] - 1
+    f = torch.arange(-highest, highest + 1)
     weight = weights[f.abs()] / kept
-    if kept % 2 == 0:  # both ends are one frequency
+    if 2 * highest == kept:  # both ends are one frequency
         weight[[0, -1]] /= 2
     signs = torch.stack([torch.ones_like(f), f.sign()])
     v = (of_frequency[:, f.abs()] * signs[..., None]).transpose(0, 1).flatten(1)

@@ -99,7 +99,9 @@ class DiffStrideConvNd(Resizer):
 
     def forward(self, x: Tensor) -> Tensor:
         self.downsample.check(x)
+        self.note(shape_of(x)[-self.axes :])
         size = self.convolved_size(shape_of(x)[-self.axes :])
+        self.downsample.note(size)
         known = self.downsample.prepare(size)
         plans = self.downsample.plans(size, x.device, known)
         names = ("padding", "dilation", "groups", "padding_mode", "order")

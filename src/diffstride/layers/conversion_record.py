@@ -3,7 +3,7 @@
 import functools
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,11 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from diffstride.core import arguments
-from diffstride.layers import converted
+from diffstride.layers import converted, returning
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
+from diffstride.layers.undo import Undo
 
-VERSION = 2  # of a record; a higher one is of a later version of this library
+VERSION = 3  # of a record; a higher one is of a later version of this library
 PLACEMENTS = ("after", "before")
 LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
@@ -48,6 +49,12 @@ def follower_site(
     return {**site, "follows": leader, "ratio": ratios, "same_size": same_size}
 
 
+def way_up(name: str, layer: nn.Module, undone: str) -> dict[str, Any]:
+    """Return the entry of a layer that makes maps as large again as what a site has read."""
+    kind = next((kind for kind in type(layer).__mro__ if kind in returning.KINDS), type(layer))
+    return {"name": name, "layer": kind.__name__, "undoes": undone}
+
+
 def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
     """Carry out a conversion that :func:`diffstride.convert` made before, on a network built alike.
 
@@ -72,13 +79,16 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
     >>> again.load_state_dict(converted.state_dict())
     <All keys matched successfully>
     """
-    if record.get("version") not in (1, VERSION) or not isinstance(record.get("sites"), list):
+    version = record.get("version")
+    if version not in range(1, VERSION + 1) or not isinstance(record.get("sites"), list):
         raise ValueError(
-            f"the record of a conversion must have version 1 or {VERSION} and a list of sites, got "
-            f"version {record.get('version')!r}: was it made by a later diffstride?"
+            f"the record of a conversion must have version 1 to {VERSION} and a list of sites, got "
+            f"version {version!r}: was it made by a later diffstride?"
         )
     for site in record["sites"]:
         model = _convert_site(model, site)
+    for up in record.get("ups", ()):
+        _convert_way_up(model, up)
     for name in record.get("readers", ()):
         watch(model, name)
     return model
@@ -180,17 +190,40 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
         new: Any = converted.converted_class(nn.Identity)()
         new.training = module.training
     else:
-        new = converted.recast(module, _class_of(module))
+        new = converted.recast(module, _class_of(module, converted.converted_class))
         new.stride = (1,) * axes
     placement = site.get("placement", "after")
     arguments.check_choice(placement, PLACEMENTS, "placement")
     new.downsample, new.downsample_first = layer, placement == "before"
     if model is module:
         return new  # type: ignore[no-any-return]
-    for parent in list(model.modules()):
-        for child in [key for key, value in parent._modules.items() if value is module]:
-            setattr(parent, child, new)
+    _put(model, module, new)
     return model
+
+
+def _convert_way_up(model: nn.Module, up: Mapping[str, Any]) -> None:
+    """Have a layer go back to what a site has read, as its entry in a record says."""
+    module, undone = _submodule(model, up["name"]), _submodule(model, up["undoes"])
+    kinds = [kind.__name__ for kind in type(module).__mro__]
+    if up["layer"] not in kinds or not returning.may_be_way_up(module):
+        raise ValueError(
+            f"the record of the conversion has {up['name']} as a {up['layer']} that makes maps "
+            f"larger, and it is {module}: was the network built like the one that was converted?"
+        )
+    if not isinstance(undone, converted.Converted):
+        raise ValueError(
+            f"the record has {up['name']} undo {up['undoes']}, which is not converted before it"
+        )
+    new = converted.recast(module, _class_of(module, returning.returning_class))
+    new.undo = Undo(undone).train(module.training)
+    _put(model, module, new)
+
+
+def _put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put a module in all places of a network where another one is."""
+    for parent in list(model.modules()):
+        for child in [key for key, value in parent._modules.items() if value is old]:
+            setattr(parent, child, new)
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
@@ -203,12 +236,12 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
         ) from error
 
 
-def _class_of(module: nn.Module) -> type[Any]:
+def _class_of(module: nn.Module, mixed: Callable[[Any], type[Any]]) -> type[Any]:
     """Return the class that a layer has once it is converted, with all that its class has."""
     kind: Any = type(module)
     if not is_parametrized(module):
-        return converted.converted_class(kind)
-    changed = converted.converted_class(kind.__bases__[0])
+        return mixed(kind)
+    changed = mixed(kind.__bases__[0])
     # The same on top again: torch takes it away by going to the first base.
     top = {key: value for key, value in vars(kind).items() if key not in vars(_Empty)}
     return type(f"Parametrized{changed.__name__}", (changed,), top)

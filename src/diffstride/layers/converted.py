@@ -21,6 +21,7 @@ from diffstride.layers.joined import (
     is_layer_seen,
 )
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
+from diffstride.layers.size_read import SizeRead
 
 LARGEST_BYTES = 2**28  # of the matrix of an axis that is interpolated
 
@@ -38,9 +39,14 @@ class Converted(nn.Module):
     """Before and after ``downsample`` in the pass that is running, for layers that follow."""
     downsample_first = False
     """Whether ``downsample`` comes before the layer instead."""
+    size_read: SizeRead | None = None
+    """Where the size is noted that the layer itself reads, if another layer goes back to it."""
 
     # Layers of torch call it "input", and may be called with its name.
     def forward(self, input: Tensor) -> Tensor:
+        if self.size_read is not None:
+            resizer: Any = self.downsample
+            self.size_read.note(shape_of(input)[-resizer.axes :])
         if self.downsample_first:
             after: Tensor = self.downsample(input)
             self.sizes = shape_of(input), shape_of(after)
@@ -184,6 +190,7 @@ class Following(Resizer):
                 "use nn.parallel.DistributedDataParallel, with one process for each device"
             )
         if self.same_size:
+            self.note(shape_of(x)[-self.axes :])
             return self.leading(x)  # type: ignore[no-any-return]
         y = super().forward(x)
         _, after = self._sizes()

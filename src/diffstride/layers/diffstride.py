@@ -36,6 +36,9 @@ class DiffStrideNd(Resizer):
     One layer object may be used in several branches, whose sizes then always agree.
     """
 
+    way = "down"
+    """Where the stride leads, as a :class:`Rule` has it."""
+
     def __init__(
         self,
         stride: float | Sequence[float] = 2.0,
@@ -62,7 +65,7 @@ class DiffStrideNd(Resizer):
         if output_size is not None:
             output_size = arguments.whole_numbers(output_size, self.axes)
         sizes = (crop, output_size, size_multiple)
-        self.rule = Rule(smoothness, *sizes, norm, convention, window, basis, path)
+        self.rule = Rule(smoothness, *sizes, norm, convention, window, basis, path, self.way)
         self.rule.widths(self.axes)  # or an error that says how many axes there are
         arguments.check_strides((min_stride,), "min_stride")
         highest = math.inf if max_stride is None else max_stride

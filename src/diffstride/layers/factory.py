@@ -12,7 +12,7 @@ from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3
 from diffstride.layers.spectral_pool import SpectralPool1d, SpectralPool2d, SpectralPool3d
 
 # What else layers may be given: spectral poolings some of it, learnable ones all.
-_RULE_OPTIONS = {f.name for f in fields(Rule)} - {"smoothness", "output_size"}
+_RULE_OPTIONS = {f.name for f in fields(Rule)} - {"smoothness", "output_size", "way"}
 _LAYER_OPTIONS = ("learnable", "min_stride", "max_stride")
 OPTIONS = [*dict.fromkeys(["norm", "path", "convention", *sorted(_RULE_OPTIONS)]), *_LAYER_OPTIONS]
 KINDS = ("strided", "average", "max", "spectral", "diffstride")

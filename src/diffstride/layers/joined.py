@@ -109,7 +109,7 @@ def is_layer_seen(layer: Resizer) -> bool:
 
 def in_cheapest_order(convolution: Any, layer: Resizer, x: Tensor) -> Tensor:
     """Return ``layer(convolution(x))`` for a pair that can be joined."""
-    layer = layer.leading
+    called, layer = layer, layer.leading
     layer.check(x)
     names = ("padding", "dilation", "groups", "padding_mode")
     options = {name: getattr(convolution, name) for name in names}
@@ -118,6 +118,9 @@ def in_cheapest_order(convolution: Any, layer: Resizer, x: Tensor) -> Tensor:
     if min(size) < 1:
         kernel = tuple(convolution.kernel_size)
         raise ValueError(f"a kernel of {kernel} is larger than its padded input of {tuple(axes)}")
+    called.note(size)
+    if called is not layer:
+        layer.note(size)
     plans = layer.plans(size, x.device)
     weight, bias = convolution.weight, convolution.bias
     return convolve(x, weight, bias, plans, rule=layer.rule, order="auto", **options)

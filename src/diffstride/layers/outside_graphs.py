@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.undo import Undo
 
 STALE = (
     "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
@@ -39,6 +40,20 @@ def output_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
 def projected_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     """Return the size that a layer makes; its stride is read on the host, outside of the graph."""
     return layer.rule.size_after(size, layer.project())
+
+
+def size_to_make(layer: Undo) -> tuple[int, ...]:
+    """Return the size that was read by what a layer undoes, for a graph that is being made.
+
+    A whole graph has both layers in it. In one of several, a number that is kept on a module would
+    be a constant, and each size need another graph: what comes from outside is an argument.
+    """
+    return layer.size_to_make() if is_graph_whole() else _size_to_make(layer)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _size_to_make(layer: Undo) -> tuple[int, ...]:
+    return layer.size_to_make()
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -18,9 +18,11 @@ from diffstride.core.resample import resample
 from diffstride.core.rule import AxisPlan, Rule
 from diffstride.core.tracing import shape_of
 from diffstride.core.work import by_fft, cheapest_order, fft_macs, resampling_macs
+from diffstride.layers.size_read import SizeRead
 
 if TYPE_CHECKING:
     from diffstride.layers.diffstride import DiffStrideNd
+    from diffstride.layers.undo import Undo
 
 Size = Sequence[Any]
 """Numbers of samples: whole ones, or ones that know how they change with strides."""
@@ -48,7 +50,7 @@ class AxisConstants:
         made = cls(axis.size, axis.kept, axis.gain, basis=axis.basis)
         if axis.size == axis.kept and bool((axis.weights == 1).all()):
             return made
-        if by_fft(axis.basis, axis.size, "auto", axes):
+        if by_fft(axis.basis, axis.longest, "auto", axes):
             return replace(made, weights=axis.weights.to(like))
         return replace(made, matrix=dense(axis).to(like))
 
@@ -126,7 +128,12 @@ class Resizer(Counted):
     follows = False
     """Whether this layer makes the size that its leading layer has made before."""
     is_planned = True
-    """Whether it does nothing but carry out its plans, which need no more than a size."""
+    """Whether it does nothing but carry out its plans, which need no more than a size, and so may
+    be run together with a convolution before it."""
+    size_read: SizeRead | None = None
+    """Where it notes the size that it reads, if another layer undoes what it does."""
+    source: SizeRead | None = None
+    """Where it finds the size that it makes, if it undoes another layer."""
 
     @property
     def stride_owner(self) -> "DiffStrideNd | None":
@@ -147,6 +154,30 @@ class Resizer(Counted):
     def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
         """Return the strides by which an input of this size is downsampled."""
         return self.strides
+
+    def up(self) -> "Undo":
+        """Return a layer that undoes this one: it makes the size that this one read before.
+
+        For decoders. It has no stride of its own, follows this one whatever it learns, and fits
+        for every size of the input.
+
+        >>> from diffstride import SpectralPool1d
+        >>> down = SpectralPool1d(3)
+        >>> up = down.up()
+        >>> up(down(torch.rand(2, 4, 31))).shape
+        torch.Size([2, 4, 31])
+        """
+        from diffstride.layers.undo import Undo
+
+        return Undo(self)
+
+    def note(self, size: Sequence[int]) -> None:
+        """Tell the layers that undo this one what size it reads now.
+
+        A layer with a ``forward`` of its own calls this there.
+        """
+        if self.size_read is not None:
+            self.size_read.note(tuple(size))
 
     def scale_stride(self, factor: float) -> None:
         """Multiply the stride and its range, as for an input with so many times the samples.
@@ -205,6 +236,7 @@ class Resizer(Counted):
     def forward(self, x: Tensor) -> Tensor:
         self.check(x)
         size = shape_of(x)[-self.axes :]
+        self.note(size)
         known = self.prepare(size)
         plans = self.plans(size, x.device, known)
         return resample(x, plans, path=self.rule.path)

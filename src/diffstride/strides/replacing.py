@@ -8,8 +8,9 @@ from torch import nn
 from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.diffstride import DiffStrideNd
-from diffstride.layers.resizer import Resizer, learned_strides
+from diffstride.layers.resizer import Resizer, learned_strides, resizers
 from diffstride.layers.spectral_pool import SpectralPoolNd
+from diffstride.layers.undo import Undo
 from diffstride.strides.sites import StrideSite
 from diffstride.surgery.constants import replace_modules
 from diffstride.surgery.freeze import forget_conversion
@@ -51,6 +52,11 @@ def with_layers(
         made[layers[site.name]] = make(site, layers[site.name])
     for old, new in made.items():
         new.train(old.training)
+    for _, layer in resizers(changed):
+        if isinstance(layer, Undo):
+            its_place = made.get(layer.undone)
+            if isinstance(its_place, Resizer):
+                layer.undo_instead(its_place)
     changed = replace_modules(changed, made)
     forget_conversion(changed)
     vars(changed).pop("created_with", None)  # arguments that would make another network

@@ -161,6 +161,8 @@ def _downsampling(use: LayerCost) -> tuple[Resizer | None, tuple[int, ...]]:
     if isinstance(layer, DiffStrideConvNd):
         size = layer.convolved_size(size)
         layer = layer.downsample
-    if isinstance(layer, DiffStrideNd) or (isinstance(layer, SpectralPoolNd) and layer.stride):
+    if isinstance(layer, DiffStrideNd) and layer.rule.way == "down":
+        return layer, size
+    if isinstance(layer, SpectralPoolNd) and layer.stride:
         return layer, size
     return None, size

@@ -117,6 +117,7 @@ def _constant(module: Any, size: Size, axes: list[AxisConstants], like: Tensor) 
         layer = plain_convolution(module, 1)
     elif isinstance(module, Converted):
         layer = recast(module, type(module))
+        vars(layer).pop("size_read", None)  # what undoes it becomes constants too
     else:
         return Frozen(axes, like)
     before = None

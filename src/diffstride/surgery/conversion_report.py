@@ -24,6 +24,19 @@ class ConvertedSite:
 
 
 @dataclass(frozen=True)
+class ConvertedWayUp:
+    """One layer that makes maps larger, and from now on as large as one was on the way down."""
+
+    name: str
+    kind: str
+    """Its class, which it still has."""
+    undoes: str
+    """The site to whose input it goes back."""
+    size_before: Size
+    size_after: Size
+
+
+@dataclass(frozen=True)
 class LeftAlone(SizeChange):
     """Something that has a stride and keeps it."""
 
@@ -44,6 +57,7 @@ class ConversionReport:
     record: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The conversion as data, for :func:`diffstride.layers.apply_conversion`; JSON can hold it
     unless an option can't be."""
+    ways_up: tuple[ConvertedWayUp, ...] = ()
 
     def __str__(self) -> str:
         text = ["nothing was converted"]
@@ -54,6 +68,13 @@ class ConversionReport:
                 lines.append((site.name, site.before, site.after, str(site.group), *sizes))
             macs = f"{self.macs_before / 1e6:.4g} M MACs before, {self.macs_after / 1e6:.4g} M now"
             text = [*aligned(lines), macs]
+        if self.ways_up:
+            ups = [("way up", "what", "undoes", "from size", "to size")]
+            for up in self.ways_up:
+                ups.append(
+                    (up.name, up.kind, up.undoes, times(up.size_before), times(up.size_after))
+                )
+            text += aligned(ups)
         if self.left_alone:
             kept = [("left alone in", "what", "size before", "size after", "why")]
             for left in self.left_alone:

@@ -15,9 +15,17 @@ from diffstride.core import arguments
 from diffstride.core.rule import REPLACING
 from diffstride.layers import conversion_record
 from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
-from diffstride.surgery.conversion_report import ConversionReport, ConvertedSite, LeftAlone
+from diffstride.layers.returning import Returning
+from diffstride.surgery.conversion_report import (
+    ConversionReport,
+    ConvertedSite,
+    ConvertedWayUp,
+    LeftAlone,
+)
 from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
-from diffstride.surgery.size_trace import SizeTrace, Use, check_sizes
+from diffstride.surgery.size_check import check_another_size, check_sizes
+from diffstride.surgery.size_trace import SizeTrace, Use
+from diffstride.surgery.ways_up import find_undone, find_ways_up
 
 POOLINGS = ("keep", "replace")
 EXCLUDED = "not among those to convert"
@@ -46,7 +54,10 @@ def convert(
     same numbers. Weights keep their names, so that a state dict of the
     network loads into its copy. The network is run once, to see which branches meet: layers whose
     outputs are added, multiplied or put side by side share one learnable stride, so that their
-    sizes agree whatever is learned.
+    sizes agree whatever is learned. In a network that goes up again, transposed convolutions,
+    ``nn.Upsample``, ``nn.PixelShuffle`` and modules around a function like these stay as they are,
+    and what they make is resized to the size that was read on the way down: to which one, that run
+    tells too.
 
     The report has what was changed as a record, which
     :func:`diffstride.layers.apply_conversion` carries out on a network that is built anew. One of
@@ -55,10 +66,11 @@ def convert(
 
     Args:
         model: any network that takes one tensor.
-        example_input: a batch for it, large enough that nothing shrinks to one sample.
+        example_input: a batch for it, large enough that nothing shrinks to one sample. If the
+            network goes up again, of a size that fits without rounding.
         kinds: of layers to convert: ``"conv"``, ``"maxpool"``, ``"avgpool"``.
         include: only these layers, by name or pattern (``"layer2.*"``).
-        exclude: all but these.
+        exclude: all but these; ways up that are named here follow nothing.
         stride: the initial stride; that of each layer unless given, or with tight windows the real
             number nearby, 1.96 for 2, with which every map keeps its size.
         smoothness, convention, norm: of the new layers. Tight windows keep the sizes of maps, and
@@ -95,7 +107,8 @@ def convert(
     converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
     check_example(example_input, sites)
-    traced = SizeTrace(converted, example_input, sites)
+    layers_up = find_ways_up(converted, exclude)
+    traced = SizeTrace(converted, example_input, sites, layers_up)
     uses = [
         use
         for use in traced.uses
@@ -113,10 +126,19 @@ def convert(
         _warn(left)
         return converted, ConversionReport((), 0, 0, left)
     together = find_groups(uses, sites, traced, groups)
+    undone = find_undone(traced.ways_up, layers_up, {use.name for use in uses})
+    ups = tuple(
+        ConvertedWayUp(name, type(layers_up[name]).__name__, way.undoes, *way[1:3])
+        for name, way in undone.items()
+    )
     before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
     make = {"smoothness": smoothness, "norm": norm, "convention": convention, **options}
     for group in together:
         record["sites"] += _record(group, uses, sites, stride, pooling, placement, make)
+    if ups:
+        record["ups"] = [
+            conversion_record.way_up(up.name, layers_up[up.name], up.undoes) for up in ups
+        ]
     converted = conversion_record.apply_conversion(converted, record)
     if next(model.parameters(), None) is None:  # which would have said where strides are to be
         converted.to(example_input.device)
@@ -129,6 +151,7 @@ def convert(
             f"it. With output_size='keep' sizes stay while strides learn",
             stacklevel=2,
         )
+    check_another_size(model, converted, example_input, traced)
     _remember(converted, record)
     _warn(left)
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}
@@ -137,7 +160,7 @@ def convert(
         new = _describe_new(converted.get_submodule(name))
         changes.append(ConvertedSite(name, description, new, numbers[name], size, after[name]))
     macs, now = (cost(network, example_input.shape[1:]).macs for network in (model, converted))
-    return converted, ConversionReport(tuple(changes), macs, now, left, record)
+    return converted, ConversionReport(tuple(changes), macs, now, left, record, ups)
 
 
 def _left_alone(
@@ -232,14 +255,21 @@ def _remember(model: nn.Module, record: dict[str, Any]) -> None:
     # A network may be converted in several steps. But a config may also come from another network
     # that was converted, while this one was built of it without: only what is so is kept.
     modules = dict(model.named_modules(remove_duplicate=False))
-    new = [modules.get(site["name"]) for site in written["sites"]]
-    earlier = [
-        site
-        for site in (getattr(config, "diffstride", None) or {}).get("sites", [])
-        if isinstance(module := modules.get(site["name"]), Converted) and module not in new
-    ]
-    if sites := [*earlier, *written["sites"]]:
-        config.diffstride = {**written, "sites": sites}
+    known: Any = getattr(config, "diffstride", None) or {}
+
+    def with_earlier(key: str, kind: type[nn.Module]) -> list[Any]:
+        entries = written.get(key, [])
+        new = [modules.get(entry["name"]) for entry in entries]
+        earlier = [
+            entry
+            for entry in known.get(key, [])
+            if isinstance(module := modules.get(entry["name"]), kind) and module not in new
+        ]
+        return [*earlier, *entries]
+
+    if sites := with_earlier("sites", Converted):
+        ups = with_earlier("ups", Returning)
+        config.diffstride = {**written, "sites": sites, **({"ups": ups} if ups else {})}
     elif hasattr(config, "diffstride"):
         del config.diffstride
 

@@ -13,8 +13,10 @@ from torch.nn.utils.weight_norm import WeightNorm
 from diffstride.analysis.observing import tensors_in
 from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.layers.conv import DiffStrideConvNd
-from diffstride.layers.converted import recast, torch_class
+from diffstride.layers.converted import Converted, recast, shortening, torch_class
 from diffstride.layers.frozen import Subsample
+from diffstride.layers.resizer import Resizer
+from diffstride.layers.size_read import NotesInput
 from diffstride.surgery.constants import (
     find_sizes,
     plain_convolution,
@@ -32,11 +34,12 @@ def freeze(
 ) -> nn.Module:
     """Return a copy of a network in eval mode that has no stride to learn any more.
 
-    Every learnable or spectral downsampling becomes constants with the window folded in, for inputs
-    of one size: a matrix an axis, or on a long axis the weights of its frequencies, for an FFT.
-    Where it follows a convolution at once, and it is less work, both trade places: the matrices
-    then make what each tap of the convolution reads, which computes no more outputs than are left.
-    Weights that are computed from others (``torch.nn.utils.parametrize``) become constants too.
+    All learnable or spectral down- and upsampling becomes constants with windows folded in, for
+    inputs of one size: a matrix an axis, or on a long axis the weights of its frequencies, for an
+    FFT. Where it follows a convolution at once, and it is less work, both trade places: the
+    matrices then make what each tap of the convolution reads, which computes no more outputs than
+    are left. Weights that are computed from others (``torch.nn.utils.parametrize``) become
+    constants too.
 
     The output is that of the model in eval mode. This is checked in double precision, whatever
     precision the network has; constants are computed in it, and rounded once.
@@ -151,12 +154,17 @@ def _with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
     # All is read before anything is changed: layers may follow others.
     sizes = find_sizes(model, example)
     strides = {module: resizer_of(module).strides_for(size) for module, size in sizes.items()}
+    notes = {module: list(_notes(module)) for module in sizes}
     made = {
         module: _strided(module, tuple(max(1, round(s)) for s in real))
         for module, real in strides.items()
-        if min(real) >= 1  # what makes maps larger has no stride, and stays as it is
+        # What makes maps larger has no stride, and stays as it is.
+        if min(real) >= 1 and resizer_of(module).source is None
     }
     plain = replace_modules(model, made)
+    for module, strided in made.items():
+        for note in notes[module]:
+            strided.register_forward_pre_hook(note)
     try:
         _run(plain, example)
     except (RuntimeError, TypeError) as error:
@@ -165,6 +173,17 @@ def _with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
             f"by the same whole number, and a convolution is one of torch now, called as such"
         ) from error
     return plain
+
+
+def _notes(module: nn.Module) -> Iterator[NotesInput]:
+    """Yield what must be noted in the place of a layer, for those that undo it."""
+    if isinstance(module, Converted) and module.size_read is not None:
+        yield NotesInput(module.size_read, (0,) * resizer_of(module).axes)
+    for layer in dict.fromkeys((module, resizer_of(module))):
+        if isinstance(layer, Resizer) and layer.size_read is not None:
+            behind = isinstance(module, Converted) and not module.downsample_first
+            less = shortening(module, layer.axes) if behind else (0,) * layer.axes
+            yield NotesInput(layer.size_read, less)
 
 
 def _strided(module: Any, strides: tuple[int, ...]) -> Any:
@@ -177,9 +196,11 @@ def _strided(module: Any, strides: tuple[int, ...]) -> Any:
     if module.downsample_first:
         subsampled = recast(module, type(module))
         subsampled.downsample = Subsample(strides)
+        vars(subsampled).pop("size_read", None)  # a hook notes it now
         return subsampled
     unconverted = recast(module, base)
     del unconverted.downsample
+    vars(unconverted).pop("size_read", None)
     unconverted.stride = strides
     return unconverted
 

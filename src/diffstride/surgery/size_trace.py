@@ -1,18 +1,23 @@
-"""Which sizes in a network follow from which, and whether it still fits once it is converted."""
+"""Which sizes in a network follow from which."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from diffstride.analysis.observing import Observer, Operation, Running, observe, tensors_in
 from diffstride.analysis.restoring import check_axes
-from diffstride.layers.resizer import learned_strides
-from diffstride.surgery.map_sizes import MapSizes, Output, Resizing, Size, axes_changed, has_stride
-from diffstride.text import times
+from diffstride.layers.returning import is_way_up
+from diffstride.surgery.map_sizes import (
+    MapSizes,
+    Resizing,
+    Size,
+    axes_changed,
+    has_stride,
+    is_larger,
+)
 
 CALLED_WITH = "a layer can be converted where the model calls it with a batch, and not one by one"
 
@@ -28,6 +33,8 @@ class Grid:
     """What an operation, not a site, made it of."""
     sites: frozenset[str] = frozenset()
     """The sites that what an operation made it of was computed from."""
+    sources: list["Grid"] = field(default_factory=list)
+    """All that it was made of, by sites and by operations; those of the joined ones too."""
     joined: "Grid | None" = None
     """What stands for it since both were joined."""
 
@@ -45,6 +52,25 @@ class Grid:
             yield grid.root()
             grid = grid.root().parent
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether a site makes its size."""
+        return any(not maker.startswith("[") for maker in self.root().makers)
+
+    def lineage(self) -> Iterator[tuple["Grid", bool]]:
+        """Yield all that this was made of, the nearest first, and whether a site lies between."""
+        seen: set[tuple[int, bool]] = set()
+        waiting = [(self.root(), False)]
+        while waiting:
+            grid, behind_site = waiting.pop(0)
+            behind_site = behind_site or grid.is_learned
+            for source in grid.sources:
+                step = (source.root(), behind_site)
+                if (id(step[0]), behind_site) not in seen:
+                    seen.add((id(step[0]), behind_site))
+                    waiting.append(step)
+                    yield step
+
     def join(self, other: "Grid") -> None:
         """Keep both of one size from now on."""
         one, two = self.root(), other.root()
@@ -53,6 +79,7 @@ class Grid:
         two.joined = one
         one.makers += two.makers
         one.sites |= two.sites
+        one.sources += two.sources
         # Both were made without a site: where what they are made of has one size as well, it
         # must have one whatever strides are learned.
         if one.parent is not None and two.parent is not None:
@@ -68,6 +95,16 @@ class Use(NamedTuple):
     made: Grid
 
 
+class WayUp(NamedTuple):
+    """One use of a layer that makes maps larger: its name, sizes, and what can be undone there."""
+
+    name: str
+    size_before: Size
+    size_after: Size
+    undoes: str
+    """The site that has read the size that is made; empty if there is none."""
+
+
 class SizeTrace(Observer):
     """Runs a network, and notes on which grid every tensor lies and which operations change sizes.
 
@@ -76,13 +113,24 @@ class SizeTrace(Observer):
     otherwise, make new grids.
     """
 
-    def __init__(self, model: nn.Module, example: Tensor, sites: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor,
+        sites: Mapping[str, nn.Module],
+        ups: Mapping[str, nn.Module],
+    ) -> None:
         self.names = {module: name for name, module in sites.items()}
+        self.ups = {module: name for name, module in ups.items()}
         self.grids: MutableMapping[Tensor, Grid] = WeakIdKeyDictionary()
         self.sites: MutableMapping[Tensor, frozenset[str]] = WeakIdKeyDictionary()
         """The sites that a tensor was computed from, whatever the number of its axes."""
+        self.flat: MutableMapping[Tensor, Grid] = WeakIdKeyDictionary()
+        """The grids of maps that tensors with other axes were computed from."""
         self.uses: list[Use] = []
         """Every use of a site in the order they run."""
+        self.ways_up: list[WayUp] = []
+        """Every use of a layer that makes maps larger behind a site, in the order they run."""
         self.resizings: list[Resizing] = []
         self.strided: list[Resizing] = []
         """Those that took one of several samples, and could have been learned."""
@@ -92,9 +140,15 @@ class SizeTrace(Observer):
         output = observe(model, example, self.running, self, self.maps)
         self.outputs = list(zip(self.maps.outputs(output), self._origins(output), strict=True))
         """Every tensor that came out, and the sites that it was computed from."""
+        self.learned_outputs = [self._is_learned(x) for x in tensors_in(output)]
+        """Which of them have a size that a site makes, and so one that is learned."""
 
     def _origins(self, output: Any) -> list[frozenset[str]]:
         return [self.sites.get(x, frozenset()) for x in tensors_in(output)]
+
+    def _is_learned(self, x: Tensor) -> bool:
+        grid = self.grids.get(x) or self.flat.get(x)
+        return grid is not None and grid.is_learned
 
     def begin(self, x: Tensor) -> None:
         self.grids[x], self.sites[x] = Grid(tuple(x.shape[2:]), ["[input]"]), frozenset()
@@ -105,14 +159,44 @@ class SizeTrace(Observer):
             self._inside += 1
 
     def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+        if layer in self.ups:
+            self._go_up(layer, x, output)
         if layer not in self.names:
             return
         self._inside -= 1
         name = self.names[layer]
         read = self.grids.get(x) or Grid(tuple(x.shape[2:]), ["[input]"])
-        self.grids[output] = made = Grid(tuple(output.shape[2:]), [name])
+        self.grids[output] = made = Grid(tuple(output.shape[2:]), [name], sources=[read])
         self.sites[output] = self.sites.get(x, frozenset()) | {name}
         self.uses.append(Use(name, read, made))
+
+    def _go_up(self, layer: nn.Module, x: Any, output: Any) -> None:
+        """Have what makes maps larger make the nearest size before a site that it can undo."""
+        name, axes = self.ups[layer], self.maps.axes
+        if self._inside or x not in self.grids or not isinstance(output, Tensor):
+            return
+        read, size = self.grids[x].root(), tuple(output.shape[2:])
+        if output.ndim != axes + 2 or not is_larger(read.size, size):
+            return
+        lineage, made = list(read.lineage()), self.grids.get(output)
+        behind = [grid for grid, behind_site in lineage if behind_site]
+        followed = made is not None and (
+            made.is_learned
+            or not made.root().makers
+            or any(grid is made.root() for grid, _ in lineage)
+        )
+        if followed or not behind:
+            return
+        target = next((grid for grid in behind if grid.size == size), None)
+        last = {use.name: use for use in self.uses}  # of those that ran several times
+        readers = [u.name for u in last.values() if target and u.read.root() is target.root()]
+        if target is not None and readers:
+            self.grids[output] = target.root()
+            parts = f"{name}."
+            self.resizings = [r for r in self.resizings if not f"{r.name}.".startswith(parts)]
+        elif not is_way_up(layer):
+            return
+        self.ways_up.append(WayUp(name, read.size, size, readers[-1] if readers else ""))
 
     def operation(self, operation: Operation) -> None:
         given = [x for x in operation.inputs if x in self.sites]
@@ -154,9 +238,13 @@ class SizeTrace(Observer):
     ) -> None:
         """Note on which grid the output of an operation lies."""
         grids = [self.grids[x].root() for x in given if x in self.grids]
-        if output.ndim != self.maps.axes + 2 or not grids:
-            return
         size = tuple(output.shape[2:])
+        if not grids:
+            self._place_flat(given, output, size)
+            return
+        if output.ndim != self.maps.axes + 2:
+            self.flat[output] = grids[0]
+            return
         same = [grid for grid in grids if grid.size == size]
         if not same:  # padded and then shortened, or permuted there and back
             same = [grid for x in grids for grid in x.made_from() if grid.size == size][:1]
@@ -164,97 +252,20 @@ class SizeTrace(Observer):
             for other in same[1:]:
                 same[0].join(other)
             self.grids[output] = same[0]
+        elif operation.name == "interpolate" and operation.argument("size", 1) is not None:
+            # It follows whatever size it is given: made by nothing, until it meets another.
+            self.grids[output] = Grid(size, [], sources=[grids[0]])
         elif any(n > 1 for n in size):  # the mean over everything is of no size
-            self.grids[output] = Grid(size, [f"[{operation.name}]"], grids[0], sites)
+            maker = [f"[{operation.name}]"]
+            self.grids[output] = Grid(size, maker, grids[0], sites, [grids[0]])
 
-
-class CantTake(ValueError):
-    """Raised for a layer that can't take the size that comes to it after conversion."""
-
-    def __init__(self, name: str, kind: str, error: Exception) -> None:
-        self.name = name
-        super().__init__(
-            f"{name or 'the model'} ({kind}) can't take what comes to it now: sizes are others "
-            f"after conversion, and change while strides learn. Keep them with "
-            f"output_size='keep', put a pooling over everything before it "
-            f"(nn.AdaptiveAvgPool2d(1)), give size_multiple if sizes must be divisible, or leave "
-            f"out layers with exclude. It said: {error}"
-        )
-
-
-@torch.no_grad()
-def check_sizes(
-    model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
-) -> tuple[dict[str, Size], str | None]:
-    """Return the sizes that converted layers make, and a linear layer that can't take others.
-
-    ``traced`` is what was seen of it before the layers with these names were converted. Raises a
-    ValueError if something else can't take other sizes, or the network not even these.
-    """
-    sizes, reader = _check_run(model, example, traced, names), None
-    layers = [m for m in learned_strides(model).values() if m.stride.requires_grad]
-    before = [layer.stride.detach().clone() for layer in layers]
-    try:  # with strides as they might be learned
-        for layer in layers:
-            # Smaller ones where there are any: maps become larger, which leaves none empty.
-            smaller = layer.stride > 1.05 * layer.min_stride
-            layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
-        _check_run(model, example, traced, names)
-    except CantTake as error:
-        if not isinstance(model.get_submodule(error.name), nn.Linear):
-            raise
-        reader = error.name
-    finally:
-        for layer, stride in zip(layers, before, strict=True):
-            layer.stride.copy_(stride)
-    return sizes, reader
-
-
-def _check_run(
-    model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
-) -> dict[str, Size]:
-    """Run a converted network, and return the sizes that some layers make."""
-    sizes: dict[str, Size] = {}
-
-    class Sizes(Observer):
-        def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
-            if (name := running.name) in names:
-                sizes[name] = tuple(output.shape[2:])
-
-    maps, running = MapSizes(example.ndim - 2), Running(model)
-    try:
-        output = observe(model, example, Sizes(), running, maps)
-    except (RuntimeError, ValueError) as error:
-        kind = type(model.get_submodule(running.name)).__name__
-        raise CantTake(running.name, kind, error) from error
-    if missing := [name for name in names if name not in sizes]:
-        raise ValueError(
-            f"{missing[0]} is converted, and the model calls another layer in its place: does it "
-            f"keep a reference to its layers besides those that it registers? Leave it out with "
-            f"exclude={missing}"
-        )
-    _check_outputs(traced, maps.outputs(output), names)
-    return sizes
-
-
-def _check_outputs(traced: SizeTrace, outputs: Sequence[Output], names: Sequence[str]) -> None:
-    """Raise a ValueError if maps were made larger again, to a size that they now miss."""
-    made = {use.name: use.made.size for use in traced.uses if use.name in names}
-    as_many = len(traced.outputs) == len(outputs)  # one for every row of a map, for instance
-    for (expected, sites), output in zip(traced.outputs, outputs, strict=False):
-        # How many numbers some outputs have depends on values, such as those over a threshold.
-        same = output.maps == expected.maps and not expected.is_map
-        if as_many and (output.shape == expected.shape or same):
-            continue
-        small = [n for n in names if n in sites and expected.is_larger_than(made[n])]
-        if not small:
-            continue
-        larger = [r for r in traced.resizings if r.enlarges and r.sites & set(small)]
-        before = [name for name in names if name in small or any(name in r.sites for r in larger)]
-        what = str(larger[0]) if larger else "something"
-        skip = 2 if expected.is_map else 0
-        raise ValueError(
-            f"{what} makes maps larger after {small[0]}, and can't know which stride is learned "
-            f"there: the model would put out {times(output.shape[skip:])} and not "
-            f"{times(expected.shape[skip:])}. Leave out what comes before it with exclude={before}"
-        )
+    def _place_flat(self, given: list[Tensor], output: Tensor, size: Size) -> None:
+        """Note the grid of what was computed from a map that has other axes now."""
+        flat = [self.flat[x].root() for x in given if x in self.flat]
+        if not flat:
+            return
+        back = next((grid for grid in flat if grid.size == size), None)
+        if back is not None and output.ndim == self.maps.axes + 2:
+            self.grids[output] = back
+        else:
+            self.flat[output] = flat[0]

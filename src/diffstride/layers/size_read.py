@@ -1,0 +1,55 @@
+"""What a layer that is undone tells the layer that undoes it: the size that it read last."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from diffstride.core.tracing import shape_of
+
+
+class SizeRead:
+    """The spatial size that a layer read last: numbers alone, that no state and no copy has.
+
+    The layer and those that undo it share one. Threads that run a network side by side, as
+    ``nn.DataParallel`` does with copies of its layers, see each the size that they read themselves.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[int, ...] | None = None
+        self.is_of_thread = False
+        self._of_threads = threading.local()
+
+    def note(self, size: tuple[int, ...]) -> None:
+        """Remember a size."""
+        self.last = size
+        self.is_of_thread = not torch.compiler.is_compiling()  # which can't look into threads
+        if self.is_of_thread:
+            self._of_threads.size = size
+
+    def read(self) -> tuple[int, ...] | None:
+        """Return the size that was read last; by this thread, if it has read one."""
+        if torch.compiler.is_compiling() or not self.is_of_thread:
+            return self.last
+        # A backward pass that computes something again may do so in a thread of its own.
+        return getattr(self._of_threads, "size", self.last)
+
+    def __reduce__(self) -> tuple[type["SizeRead"], tuple[()]]:
+        return SizeRead, ()  # a copy has read nothing yet
+
+
+class NotesInput:
+    """A hook before a layer of torch that stands where one was that is undone: it notes sizes too.
+
+    ``shortening`` is by how many samples less an axis had when it came to the layer that was there,
+    behind a convolution.
+    """
+
+    def __init__(self, size_read: SizeRead, shortening: Sequence[int]) -> None:
+        self.size_read, self.shortening = size_read, tuple(shortening)
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        axes = zip(shape_of(inputs[0])[-len(self.shortening) :], self.shortening, strict=True)
+        self.size_read.note(tuple(n - k for n, k in axes))

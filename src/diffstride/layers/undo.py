@@ -1,0 +1,116 @@
+"""The way up again to where a layer came from, whatever size that was."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from diffstride.core.rule import AxisPlan, Rule, plan
+from diffstride.layers.resizer import Resizer, Size
+from diffstride.layers.size_read import SizeRead
+
+if TYPE_CHECKING:
+    from diffstride.layers.converted import Converted
+
+
+class Undo(Resizer):
+    """Resizes to the size that another layer read: what ``layer.up()`` returns.
+
+    It is :func:`diffstride.functional.spectral_resize` with the norm, basis and path of that layer,
+    and has nothing to learn: the size follows from where the other layer came from, whatever its
+    stride and however often it changes. So skips fit at any size of the input. Of a spectral
+    pooling it is the left inverse; what a window has damped stays damped.
+
+    The size is that of the last call of the layer that is undone, which must come first in every
+    forward pass. If that runs several times in one, the last of its calls before this one counts.
+    To undo each of several calls, make a layer for each.
+
+    The layer that is undone belongs to the network where it stands, and is only referred to here:
+    it is saved, copied and counted once. Another one that takes its place, fixed or frozen, is
+    undone instead.
+
+    Args:
+        undone: any layer of this library that changes sizes; or one of torch that was converted,
+            whose downsampling may have a convolution before it, which is gone back behind too.
+
+    Raises:
+        RuntimeError: when it is called, if the layer that it undoes has not run yet.
+
+    >>> import torch
+    >>> from diffstride import DiffStride2d
+    >>> down = DiffStride2d(2.4, smoothness=1.0)
+    >>> up = down.up()
+    >>> small = down(torch.rand(8, 16, 37, 50))
+    >>> small.shape, up(small).shape
+    (torch.Size([8, 16, 17, 22]), torch.Size([8, 16, 37, 50]))
+    >>> up
+    Undo(DiffStride2d, norm='ortho')
+    """
+
+    is_planned = False
+    source: SizeRead
+
+    def __init__(self, undone: "Resizer | Converted") -> None:
+        super().__init__()
+        if undone.size_read is None:
+            undone.size_read = SizeRead()
+        # In a list: as an attribute it would be registered here too.
+        self._undone: list[Resizer | Converted] = [undone]
+        self.source = undone.size_read
+        self.axes = self.undone.axes
+        like = self.undone.rule
+        self.rule = Rule(0.0, norm=like.norm, basis=like.basis, path=like.path, way="any")
+
+    @property
+    def undone(self) -> Resizer:
+        """The layer whose way is gone back."""
+        layer = self._undone[0]
+        if isinstance(layer, Resizer):
+            return layer
+        assert isinstance(layer.downsample, Resizer)
+        return layer.downsample
+
+    def undo_instead(self, layer: Resizer) -> None:
+        """Undo another layer, which has taken the place of the one before."""
+        if isinstance(self._undone[0], Resizer):  # else what was converted has it, and notes sizes
+            layer.size_read = self.source
+            self._undone[0] = layer
+
+    @property
+    def strides(self) -> tuple[float, ...]:
+        """The strides of the layer that is undone."""
+        return self.undone.strides
+
+    def strides_for(self, size: Sequence[int]) -> tuple[float, ...]:
+        made = self.source.read() or tuple(size)
+        return tuple(1 / stride for stride in self.undone.strides_for(made))
+
+    def size_to_make(self) -> tuple[int, ...]:
+        """Return the size that the layer that is undone has read."""
+        size = self.source.read()
+        if size is None:
+            raise RuntimeError(
+                f"{self} makes the size that the layer it undoes has read, but that has not run "
+                f"yet: in every forward pass, call it first"
+            )
+        return size
+
+    def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
+        return self.size_to_make()
+
+    def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
+        return whole
+
+    def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
+        if not torch.compiler.is_compiling():
+            return None
+        from diffstride.layers import outside_graphs  # which loads the compiler
+
+        return outside_graphs.size_to_make(self)
+
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
+        made = self.size_to_make() if known is None else tuple(known)
+        return plan(self.rule, size, 1.0, device, output_size=made)
+
+    def extra_repr(self) -> str:
+        return f"{type(self.undone).__name__}, norm={self.norm!r}"
