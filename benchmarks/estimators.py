@@ -12,10 +12,14 @@ docs/results/estimators-NAME.json, and is not done again.
     gradient per MAC    the same, with only what is left of it along strides of one cost
     held-out gradient   the same again, on held-out examples
     opposite            two opposite changes of all strides on one batch; their losses are compared
-    trials, once        weights learn at strides at random, which are compared once, in the end
-    trials              they are compared in rounds, and what is tried next is near the best
+    shared weights, once
+                        weights learn at strides at random, which are compared once, in the end
+    shared weights      they are compared in rounds, and what is tried next is near the best
+    trials              networks with weights of their own, half a training each, and a plane
+                        through their losses: what `diffstride search` does
 """
 
+import copy
 import json
 import math
 import statistics
@@ -30,18 +34,18 @@ import torch
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
+from benchmarks.shared_weights import ROUNDS, SharedWeights, scoring
 from diffstride.analysis.budget import Budget
 from diffstride.analysis.training import parameter_groups
+from diffstride.lab.data.batches import AudioBatches, AudioEvaluation
 from diffstride.lab.runs.config import Config
+from diffstride.lab.search.configs import held_out_data, trial_epochs
 from diffstride.lab.search.searched_network import learnable
-from diffstride.lab.search.stages import held_out_data
 from diffstride.lab.search.study import Study
 from diffstride.lab.training.preparation import Prepared, prepare
-from diffstride.strides import trials
 from diffstride.strides.optimiser import StrideOptimizer
-from diffstride.strides.search import scoring
 from diffstride.strides.space import Point, StrideSpace
-from diffstride.strides.trials import StrideTrials
+from diffstride.strides.trials import StrideTrials, best
 from diffstride.text import aligned
 
 DATA = Path(__file__).parents[1] / "docs/results"
@@ -73,18 +77,28 @@ class Training:
 
     def batches(self) -> Iterator[Any]:
         for epoch in range(self.config.trainer.epochs):
-            self.prepared.train.epoch = lambda epoch=epoch: epoch  # type: ignore[misc]
-            yield from self.prepared.train
+            yield from self.batches_of(epoch)
+
+    def batches_of(self, epoch: int) -> Iterator[Any]:
+        self.prepared.train.epoch = lambda: epoch
+        yield from self.prepared.train
 
     def held_out(self) -> Iterator[Any]:
-        epoch = 0
+        """Yield random batches of recordings that are held out."""
+        test, epoch = self.prepared.test, 0
+        assert isinstance(test, AudioEvaluation), "of sound"
+        held_out: Any = AudioBatches(test.tasks, self.config.data.batch_size, seed=self.config.seed)
         while True:
-            self.prepared.scored.epoch = lambda epoch=epoch: epoch  # type: ignore[misc]
-            yield from self.prepared.scored
+            held_out.epoch = lambda epoch=epoch: epoch
+            yield from held_out
             epoch += 1
 
     def loss(self, batch: Any) -> torch.Tensor:
-        return self.module.loss_of(batch)
+        """Return the mean loss of a batch; it counts for no metrics of training."""
+        sums, self.module.sums = self.module.sums, {}
+        loss = self.module.training_step(batch, 0)
+        self.module.sums = sums
+        return loss
 
     def step(self, loss: torch.Tensor) -> None:
         self.optimiser.zero_grad()
@@ -93,7 +107,11 @@ class Training:
         self.schedule.step()
 
     def train(self) -> None:
-        for batch in self.batches():
+        for epoch in range(self.config.trainer.epochs):
+            self.train_epoch(epoch)
+
+    def train_epoch(self, epoch: int) -> None:
+        for batch in self.batches_of(epoch):
             self.step(self.loss(batch))
 
     def accuracy(self) -> float:
@@ -155,7 +173,7 @@ def halved(batch: Any) -> Any:
     return tuple(x[: len(x) // 2] for x in batch)
 
 
-def by_trials(study: Study, start: Point, seed: int, *, once: bool) -> Point:
+def by_shared_weights(study: Study, start: Point, seed: int, *, once: bool) -> Point:
     made = Training(study, seed, smoothness=0.0)
     batches = [batch for batch, _ in zip(made.held_out(), range(_batches(made)), strict=False)]
 
@@ -163,18 +181,30 @@ def by_trials(study: Study, start: Point, seed: int, *, once: bool) -> Point:
         with scoring(made.module):
             return statistics.fmean(float(made.loss(batch)) for batch in batches)
 
-    rounds, first = trials.ROUNDS, trials.FIRST
-    if once:  # as many candidates in all
-        trials.ROUNDS, trials.FIRST = (1.0,), first + (len(rounds) - 1) * trials.LATER
-    try:
-        tried = StrideTrials(made.space, made.steps, score, seed=seed)
-        for batch in made.batches():
-            tried.begin_step()
-            made.step(made.loss(batch))
-            tried.end_step()
-    finally:
-        trials.ROUNDS, trials.FIRST = rounds, first
+    rounds = (1.0,) if once else ROUNDS
+    tried = SharedWeights(made.space, made.steps, score, seed=seed, rounds=rounds)
+    for batch in made.batches():
+        tried.begin_step()
+        made.step(made.loss(batch))
+        tried.end_step()
     return tried.best
+
+
+def by_trials(study: Study, start: Point, seed: int) -> Point:
+    """What `diffstride search` does: networks with weights of their own, and a plane."""
+    shorter = copy.copy(study)
+    epochs = trial_epochs(study.config)
+    shorter.config = replace(study.config, trainer=replace(study.config.trainer, epochs=epochs))
+    chooser, points, scores = StrideTrials(study.space, study.trials, seed=seed), [], []
+    while wave := chooser.next(points, scores):
+        for point in wave:
+            made = Training(shorter, seed, smoothness=0.0)
+            made.space.write(point)
+            made.train()
+            made.accuracy()
+            scores.append(made.module.means()["test_loss"])
+        points += wave
+    return points[best(points, scores)]
 
 
 def _batches(made: Training) -> int:
@@ -187,10 +217,11 @@ WAYS: dict[str, Callable[[Study, Point, int], Point]] = {
     "gradient per MAC": lambda *a: by_gradient(*a, per_mac=True, held_out=False),
     "held-out gradient": lambda *a: by_gradient(*a, per_mac=True, held_out=True),
     "opposite": by_opposites,
-    "trials, once": lambda *a: by_trials(*a, once=True),
-    "trials": lambda *a: by_trials(*a, once=False),
+    "shared weights, once": lambda *a: by_shared_weights(*a, once=True),
+    "shared weights": lambda *a: by_shared_weights(*a, once=False),
+    "trials": by_trials,
 }
-ANYWHERE = ("trials, once", "trials")
+ANYWHERE = ("shared weights, once", "shared weights", "trials")
 """Ways that are the same wherever they begin."""
 
 

@@ -354,6 +354,16 @@ def estimators():
     return "\n".join(text)
 
 
+def trial_length():
+    """How the losses of short trainings go with accuracies in the end."""
+    from benchmarks.trial_length import table as correlations
+
+    lines = correlations(json.loads((DATA / "trial_length-pitch.json").read_text()))
+    head = "| epochs | a training that ends there | the longest one, after so many |"
+    cells = (" | ".join(line).replace("-", "−") for line in lines)
+    return "\n".join([head, "|---:|---:|---:|", *(f"| {text} |" for text in cells)])
+
+
 def causes():
     """Accuracy and cost of networks that differ in one thing each."""
     text = ["| | accuracy | million MACs |", "|---|---:|---:|"]
@@ -464,6 +474,7 @@ def main(sweeps):
         put("held_out", held_out())
     put("search", searches())
     put("estimators", estimators())
+    put("trial_length", trial_length())
     if (DATA / "causes-pitch.csv").exists():
         put("causes", causes())
     put("search_budgets", search_budgets())

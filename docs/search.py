@@ -18,7 +18,8 @@ TASKS = {
     "fsdd": "spoken digits, raw",
     "plaid": "appliances by current",
 }
-FOUND, AGAIN = "search", "search, another seed"
+TRIED = "best of the trials"
+AGAIN = f"{TRIED}, another seed"
 CHOSEN = re.compile(r"best of (\d+) random")
 # Of Student's t with 1, 2, ... degrees of freedom: 95 % lie between − and + this.
 T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160)
@@ -40,7 +41,12 @@ class Study(NamedTuple):
     @property
     def beginnings(self):
         fixed = [x["row"] for x in self.lines if x["column"] == "fixed"]
-        return [x for x in dict.fromkeys(fixed) if x not in (FOUND, AGAIN) and not CHOSEN.match(x)]
+        return [x for x in dict.fromkeys(fixed) if x not in (TRIED, AGAIN) and not CHOSEN.match(x)]
+
+    @property
+    def searched(self):
+        """The beginnings from which a search was made."""
+        return [row for row in self.beginnings if self.of(row, "search")]
 
     @property
     def learned(self):
@@ -82,34 +88,44 @@ def table(head, rows):
 
 
 def of_beginnings(studies):
-    """What networks come to from several beginnings: with these strides, and learning from them."""
+    """What networks come to from several beginnings: with these strides, and those of a search."""
     rows = []
     for study in studies:
-        fixed, learned = means(study, study.beginnings), means(study, study.learned, "gradient")
-        moved = zip(learned, means(study, study.learned), strict=True)
-        rows.append(
-            [
-                study.title,
-                ", ".join(f"{value:.1f}" for value in fixed),
-                *(number(fixed, make) for make in (statistics.mean, width)),
-                *(number(learned, make) for make in (statistics.mean, width)),
-                signed(min(b - a for b, a in moved)) if learned else "–",
-            ]
-        )
-    head = ["", "fixed", "mean", "max − min", "learned, mean", "max − min"]
+        texts = []
+        for names, column in ((study.beginnings, "fixed"), (study.searched, "search")):
+            own = means(study, names, column)
+            texts.append(", ".join(f"{value:.1f}" for value in own) or "–")
+            texts += [number(own, make) for make in (statistics.mean, width)]
+        moved = against_beginning(study, study.searched, "search")
+        rows.append([study.title, *texts, signed(min(moved)) if moved else "–"])
+    head = ["", "fixed", "mean", "max − min", "search from there", "mean", "max − min"]
     return table([*head, "worst against its own beginning"], rows)
 
 
+def against_beginning(study, names, column):
+    """By how much the mean over seeds is better than that of each one's own beginning."""
+    pairs = zip(means(study, names, column), means(study, names), strict=True)
+    return [found - begin for found, begin in pairs]
+
+
 def of_searches(studies):
-    """What is found by a search, and what is chosen of random strides, trained from scratch."""
+    """What is best of the trials, and what is chosen of random strides, trained from scratch."""
     choices, rows = chosen(studies), []
     for study in studies:
-        values = [list(study.of(row).values()) for row in (FOUND, AGAIN, *choices)]
+        values = [list(study.of(row).values()) for row in (TRIED, AGAIN, *choices)]
         texts = [plus_minus(mean_sd(own), 1) for own in values]
-        texts.insert(1, number(values[0], width))
         rows.append([study.title, number(means(study, study.beginnings), max), *texts])
-    head = ["", "best beginning", "search", "max − min of seeds", "the same, another seed"]
-    return table([*head, *choices], rows)
+    return table(["", "best beginning", TRIED, "the same, another seed", *choices], rows)
+
+
+def of_learned(studies):
+    """What strides that are learned while training come to, beside their own beginnings."""
+    rows = []
+    for study in studies:
+        moved = against_beginning(study, study.learned, "gradient")
+        pairs = zip(study.learned, means(study, study.learned, "gradient"), moved, strict=True)
+        rows += [[study.title, row, f"{own:.1f}", signed(by)] for row, own, by in pairs]
+    return table(["", "beginning", "learned while training", "against it"], rows) if rows else ""
 
 
 def interval(values):
@@ -122,14 +138,15 @@ def interval(values):
 
 
 def differences(studies):
-    """By how much a search is better than all else, seed by seed, and over all tasks."""
+    """By how much a search is better than all else, seed by seed, and over all tasks.
+
+    That of a seed is the mean over all beginnings that a search was made from.
+    """
     others = {"mean of the beginnings": lambda study: study.seeds(study.beginnings)}
     others |= {row: partial(Study.of, row=row) for row in chosen(studies)}
-    if any(study.learned for study in studies):
-        others["mean of learned ones"] = lambda study: study.seeds(study.learned, "gradient")
     rows, every = [], {name: [] for name in others}
     for study in studies:
-        found, texts = study.of(FOUND), []
+        found, texts = study.seeds(study.searched, "search"), []
         for name, values in others.items():
             other = values(study)
             pairs = [found[seed] - other[seed] for seed in found if seed in other]
@@ -145,15 +162,21 @@ def differences(studies):
     return table(["search −", *others], rows)
 
 
+def price(study):
+    """How many trainings a search takes: its trials, and two to compare; None if some lack."""
+    kinds = [[x for x in study.lines if x["column"] == kind] for kind in ("trials", "held_out")]
+    if not all(kinds):
+        return None
+    trials, whole = ([float(x["minutes"]) for x in own] for own in kinds)
+    seeds = {x["seed"] for x in kinds[0]}
+    return sum(trials) / len(seeds) / statistics.mean(whole) + 2
+
+
 def note(studies):
     """How many runs there are, what a search took, and how near all are to their budgets."""
     runs = {(study.title, x["run"]): x for study in studies for x in study.lines}
     hours = sum(float(x["minutes"]) for x in runs.values()) / 60
-    ratios = []
-    for study in studies:
-        kinds = ([x for x in study.lines if x["column"] == kind] for kind in ("trials", "held_out"))
-        spent = [[float(x["minutes"]) for x in own] for own in kinds]
-        ratios += [statistics.mean(spent[0]) / statistics.mean(spent[1])] if all(spent) else []
+    ratios = [ratio for study in studies if (ratio := price(study)) is not None]
     off = max(abs(float(x["mmacs"]) / s.mmacs - 1) for s in studies for x in s.lines)
     seeds = sorted({x["seed"] for x in runs.values() if x["row"] != AGAIN}, key=int)
     text = (
@@ -162,8 +185,7 @@ def note(studies):
     text += f"cost what their budget says to {100 * off:.1f} %."
     if ratios:
         shown = " to ".join(dict.fromkeys(f"{make(ratios):.1f}" for make in (min, max)))
-        text += f" The trials of a search took {shown} times as long as a training at random "
-        text += "strides."
+        text += f" A search took as long as {shown} trainings, before the last one."
     return text
 
 
@@ -173,7 +195,8 @@ def tables(studies):
     if not studies:
         return ""
     shown = "![Accuracy at five beginnings, of random strides, learned ones and those of a search]"
-    parts = [of_beginnings(studies), of_searches(studies), differences(studies), note(studies)]
+    made = (of_beginnings, of_searches, differences, of_learned, note)
+    parts = [text for make in made if (text := make(studies))]
     return "\n\n".join([*parts, f"{shown}(results/search.svg)"])
 
 
@@ -192,7 +215,7 @@ def draw(studies):
             ("fixed, from five beginnings", GREY, study.beginnings, "fixed"),
             ("best of random ones", ORANGE, chosen([study]), "fixed"),
             ("learned while training", BLUE, study.learned, "gradient"),
-            ("search, and with another seed", GREEN, [FOUND, AGAIN], "fixed"),
+            ("a search, from five beginnings", GREEN, study.searched, "search"),
         ]
         for i, (label, colour, rows, column) in enumerate(kinds):
             own = [x for row in rows if (x := list(study.of(row, column).values()))]
@@ -219,7 +242,8 @@ def budget_tables(budgets):
     rows = []
     for studies in budgets.values():
         for study in studies:
-            values = [list(study.of(row).values()) for row in (study.beginnings[0], FOUND)]
+            row = study.beginnings[0]
+            values = [list(study.of(row, column).values()) for column in ("fixed", "search")]
             texts = [plus_minus(mean_sd(own), 1) for own in values]
             rows.append([study.title, f"{study.mmacs:g}", *texts])
     made = table(["", "M MACs", "strides all alike", "search"], rows)
@@ -231,8 +255,11 @@ def draw_budgets(budgets):
     """Accuracy against cost, strides that are all alike and those of a search."""
     figure, axes = plt.subplots(1, len(budgets), figsize=(5.5 * len(budgets), 3.4), squeeze=False)
     for ax, studies in zip(axes[0], budgets.values(), strict=True):
-        for label, colour in (("strides all alike", GREY), ("search", GREEN)):
-            rows = [(s.mmacs, s.of(FOUND if label == FOUND else s.beginnings[0])) for s in studies]
+        for label, column, colour in (
+            ("strides all alike", "fixed", GREY),
+            ("search", "search", GREEN),
+        ):
+            rows = [(s.mmacs, s.of(s.beginnings[0], column)) for s in studies]
             points = [(cost, list(own.values())) for cost, own in rows if own]
             for cost, values in points:
                 dots(ax, cost, values, colour)

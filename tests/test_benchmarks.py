@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 NAMES = [
     path.stem
     for path in (Path(__file__).parents[1] / "benchmarks").glob("*.py")
-    if path.stem not in {"harness", "contenders"}
+    if path.stem not in {"harness", "contenders", "shared_weights"}
 ]
 
 

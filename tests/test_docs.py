@@ -101,6 +101,11 @@ def test_ways_of_learning_strides_are_shown_as_they_were_measured():
     assert f"<!-- estimators -->\n{results.estimators()}\n<!-- /estimators -->" in page
 
 
+def test_lengths_of_trials_are_shown_as_they_were_measured():
+    page = (results.ROOT / "docs/results.md").read_text()
+    assert f"<!-- trial_length -->\n{results.trial_length()}\n<!-- /trial_length -->" in page
+
+
 def test_searches_at_several_costs_are_shown_once_they_were_measured():
     page = (results.ROOT / "docs/results.md").read_text()
     made = results.search_budgets()
@@ -126,11 +131,15 @@ STUDY = study(
         ("b", "fixed", 1): 44.0,
         ("a", "gradient", 0): 51.0,
         ("b", "gradient", 0): 40.0,
-        ("search", "fixed", 0): 52.0,
-        ("search", "fixed", 1): 54.0,
-        ("search", "trials", 0): 9.0,
+        ("best of the trials", "fixed", 0): 53.0,
+        ("best of the trials", "fixed", 1): 55.0,
+        ("a", "search", 0): 53.0,
+        ("b", "search", 0): 51.0,
+        ("a", "search", 1): 55.0,
+        ("b", "search", 1): 53.0,
+        ("trial 1", "trials", 0): 9.0,
         ("random 1", "held_out", 0): 47.0,
-        ("search, another seed", "fixed", 100): 50.0,
+        ("best of the trials, another seed", "fixed", 100): 50.0,
         ("best of 8 random", "fixed", 1): 49.0,
         ("best of 2 random", "fixed", 1): 48.0,
     },
@@ -140,19 +149,25 @@ STUDY = study(
 
 def test_the_tables_of_a_search_are_what_one_finds_by_hand():
     """Runs are missing: of learned strides a seed, of what was chosen at random another."""
-    began, found, better = (
+    began, found, better, learned = (
         make([STUDY]).splitlines()
-        for make in (search.of_beginnings, search.of_searches, search.differences)
+        for make in (
+            search.of_beginnings,
+            search.of_searches,
+            search.differences,
+            search.of_learned,
+        )
     )
-    assert began[2] == "| task | 52.0, 42.0 | 47.0 | 10.0 | 45.5 | 11.0 | −2.0 |"
+    assert began[2] == "| task | 52.0, 42.0 | 47.0 | 10.0 | 54.0, 52.0 | 53.0 | 2.0 | +2.0 |"
     assert found[0].endswith("| the same, another seed | best of 2 random | best of 8 random |")
-    assert found[2] == "| task | 52.0 | 53.0 ± 1.4 | 2.0 | 50.0 | 48.0 | 49.0 |"
+    assert found[2] == "| task | 52.0 | 54.0 ± 1.4 | 50.0 | 48.0 | 49.0 |"
     # 52 − 45 and 54 − 49: 6 ± 12.706 · √2 / √2
-    assert better[2] == "| task | +6.0 (−6.7 to +18.7) | – | – | – |"
+    assert better[2] == "| task | +6.0 (−6.7 to +18.7) | – | – |"
     assert len(better) == 3
+    assert learned[2:] == ["| task | a | 51.0 | −1.0 |", "| task | b | 40.0 | −2.0 |"]
     assert search.note([STUDY]) == (
-        "13 runs, seeds 0, 1, 0.7 hours of one core. All networks cost what their budget says to "
-        "1.0 %. The trials of a search took 1.0 times as long as a training at random strides."
+        "17 runs, seeds 0, 1, 0.8 hours of one core. All networks cost what their budget says to "
+        "1.0 %. A search took as long as 3.0 trainings, before the last one."
     )
 
 
@@ -160,13 +175,14 @@ def test_differences_over_all_tasks_are_those_of_all_pairs():
     last = search.differences([STUDY, STUDY]).splitlines()[-1]
     # 7, 5, 7, 5: 6 ± 3.182 · √(4 / 3) / 2; and of one pair in each study, twice the same
     assert last.startswith("| all | **+6.0 (+4.2 to +7.8)**, better in 4 of 4 |")
-    assert "**+6.0 (+6.0 to +6.0)**, better in 2 of 2" in last
+    # 54 − 49, twice
+    assert "**+5.0 (+5.0 to +5.0)**, better in 2 of 2" in last
 
 
 def test_a_study_of_which_little_is_there_is_told_all_the_same():
     begun = study({("a", "fixed", 0): 50.0})
-    assert "| task | 50.0 | 50.0 | 0.0 | – | – | – |" in search.tables({"pitch": begun})
-    assert "| task | 50.0 | – | – | – |" in search.tables({"pitch": begun})
+    assert "| task | 50.0 | 50.0 | 0.0 | – | – | – | – |" in search.tables({"pitch": begun})
+    assert "| task | 50.0 | – | – |" in search.tables({"pitch": begun})
     assert search.draw({"pitch": begun, "fsdd": STUDY}).axes
     assert search.tables({}) == search.budget_tables({}) == ""
 
@@ -174,8 +190,8 @@ def test_a_study_of_which_little_is_there_is_told_all_the_same():
 def test_searches_at_several_costs_are_told_by_cost():
     budgets = {"pitch": [STUDY._replace(mmacs=4.0), STUDY]}
     *_, half, whole, _, figure = search.budget_tables(budgets).splitlines()
-    assert half == "| task | 4 | 52.0 ± 2.8 | 53.0 ± 1.4 |"
-    assert whole == "| task | 8 | 52.0 ± 2.8 | 53.0 ± 1.4 |"
+    assert half == "| task | 4 | 52.0 ± 2.8 | 54.0 ± 1.4 |"
+    assert whole == "| task | 8 | 52.0 ± 2.8 | 54.0 ± 1.4 |"
     assert "(results/search_budgets.svg)" in figure
     (ax,) = search.draw_budgets(budgets).axes
     assert [text.get_text() for text in ax.get_xticklabels()] == ["4", "8"]

@@ -198,7 +198,7 @@ def sweep(words: list[str]) -> int:
                 print(line, flush=True)
             return 0
         plans = iter([plan])
-    options = engines.Options(args.engine, args.jobs, args.gpus, args.address, args.cores)
+    options = engines.Options.of(args)
     interruption.raise_from_now_on()
     failed: dict[str, str] = {}
     try:

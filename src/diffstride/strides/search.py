@@ -1,105 +1,87 @@
-"""Finds the strides of any network, with a training step of one's own."""
+"""Finds the strides of any network, with a training of one's own."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from diffstride.analysis.budget import Budget
 from diffstride.analysis.restoring import unwrapped
 from diffstride.strides.plan import StridePlan
-from diffstride.strides.space import StrideSpace
-from diffstride.strides.trials import StrideTrials
+from diffstride.strides.space import Point, StrideSpace
+from diffstride.strides.trials import StrideTrials, best
 
 
 def search(
     model: nn.Module,
-    train_step: Callable[[], object],
+    train: Callable[[], float | Tensor],
     budget: Budget,
     *,
-    score: Callable[[], float | Tensor],
-    steps: int,
+    trials: int = 12,
     seed: int = 0,
 ) -> StridePlan:
     """Find strides at which a network is good and costs what it may.
 
-    In every step the network is trained with other strides of the same cost; six times on the way,
-    candidates are compared on examples that are held out, and from then on only what is near the
-    best is tried. Whatever strides the network begins with, the same ones are tried. Its weights
-    were disturbed by that in the end: train it again from its beginning, with ``plan.apply(model)``
-    for one.
+    The network is trained again and again, each time for a short while from the same weights, at
+    other strides of the same cost. What is tried follows from what came out before
+    (`strides/trials.py`). Whatever strides the network begins with, the same ones are tried. In the
+    end it has those that were found and the weights that it began with: train it, with
+    ``plan.apply(model)`` at fixed strides.
 
     Args:
         model: a network with learnable strides, in which their windows should have no ramp
             (``smoothness=0``, ``convention="tight"``) so that it costs what it will cost later.
-            Its weights are trained, and its strides are those found in the end.
-        train_step: makes one step of training, of one batch: forward, backward, optimiser.
+        train: trains the network from the weights it has, with an optimiser and a schedule of its
+            own, and returns its loss on examples that are held out, always the same, in eval mode.
+            Half of the steps that one would train it for is enough.
         budget: what the network may cost, ``Budget(model, input_size, macs=...)``.
-        score: returns the loss on examples that are held out, some hundreds, always the same. It is
-            called without gradients, in eval mode but for batch normalisation, which takes the
-            statistics of the batch: running ones would be those of other strides.
-        steps: how often to call ``train_step``: as often as one would to train the network.
+        trials: how often to train it.
         seed: of what is tried.
 
     Returns:
         What was found.
 
-    >>> from diffstride import DiffStride2d
+    >>> import torch
+    >>> from diffstride import DiffStride2d, parameter_groups
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(
     ...     DiffStride2d(2.0, smoothness=0.0, convention="tight"),
     ...     nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> x, y = torch.randn(64, 1, 16, 16), torch.randint(4, (64,))
-    >>> optimiser = torch.optim.Adam(model[1].parameters())
-    >>> def train_step():
-    ...     optimiser.zero_grad()
-    ...     nn.functional.cross_entropy(model(x[:32]), y[:32]).backward()
-    ...     optimiser.step()
-    >>> def score():
+    >>> def train():
+    ...     groups = parameter_groups(model, lr=0.01, weight_decay=0.0, with_strides=False)
+    ...     optimiser = torch.optim.Adam(groups)
+    ...     for _ in range(3):
+    ...         optimiser.zero_grad()
+    ...         nn.functional.cross_entropy(model(x[:32]), y[:32]).backward()
+    ...         optimiser.step()
     ...     return nn.functional.cross_entropy(model(x[32:]), y[32:])
     >>> budget = Budget(model, (1, 16, 16), macs=3_000)
-    >>> plan = search(model, train_step, budget, score=score, steps=20)
+    >>> plan = search(model, train, budget, trials=6)
     >>> plan.macs == budget.cost
     True
     """
     network = budget.model.model
     if network is not unwrapped(model):
         raise ValueError("budget must be of the model that is searched, and is of another")
+    chooser = StrideTrials(StrideSpace(budget), trials, seed=seed)
+    state = copy.deepcopy(network.state_dict())
+    modes = {module: module.training for module in network.modules()}
 
-    def loss() -> float:
-        with scoring(network):
-            return float(score())
-
-    trials = StrideTrials(StrideSpace(budget), steps, loss, seed=seed)
-    for _ in range(steps):
-        trials.begin_step()
-        train_step()
-        trials.end_step()
-    trials.finish()
-    return StridePlan.of(model, budget.model.input_size)
-
-
-@contextlib.contextmanager
-def scoring(model: nn.Module) -> Iterator[None]:
-    """Let a network be run for its score: nothing of it changes, whatever strides it has.
-
-    Batch normalisation takes the statistics of the batch, because its running ones are those of
-    other strides; everything else is as in eval mode.
-    """
-    modes = {module: module.training for module in model.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    model.eval()
-    for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            module.training = True
-    try:
-        with torch.no_grad():
-            yield
-    finally:
+    def begin_at(point: Point) -> None:
+        network.load_state_dict(state)
+        network.zero_grad()
         for module, mode in modes.items():
             module.training = mode
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+        chooser.space.write(point)
+
+    points: list[Point] = []
+    scores: list[float] = []
+    while wave := chooser.next(points, scores):
+        for point in wave:
+            begin_at(point)
+            score = train()
+            scores.append(score.item() if isinstance(score, Tensor) else float(score))
+            points.append(point)
+    begin_at(points[best(points, scores)])
+    return StridePlan.of(model, budget.model.input_size)

@@ -76,8 +76,3 @@ class StrideSpace:
         part = numbers.random()
         pairs = zip(one, other, strict=True)
         return self.fitted([a + part * (b - a) + numbers.gauss(0, spread) for a, b in pairs])
-
-    def middle(self, points: Sequence[Point]) -> Point:
-        """Return the mean of points: of their strides, the geometric one."""
-        columns = zip(*points, strict=True)
-        return self.fitted([sum(column) / len(points) for column in columns])

@@ -1,114 +1,128 @@
-"""Finds strides by trying many while a network trains, at a cost that stays the same.
+"""Which strides to try next, and which of those that were tried are best.
 
-The gradient of a window tells which frequencies the training examples miss. It does not tell what
-other sizes of maps do to everything behind them, nor what helps on examples that were not trained
-on. So here strides are tried out: every step of training runs at others, so that one set of weights
-learns to work with all of them; now and then candidates are compared on examples that are held out,
-all with these weights; and what is tried next is near those that did best.
+A trial is a short training with fixed strides of its own, and its score the loss on examples that
+are held out. One score is mostly chance; what all trials say together is less so. By logarithms of
+strides scores lie near a plane, even where no two of them have a stride in common: which axis is
+better kept, and where, is in all of them. So some strides are tried at random; a plane is laid
+through their scores; and of many strides those are tried next that the plane
+says are good, again and again.
 """
 
 import math
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 from random import Random
-from typing import Any
+
+import torch
 
 from diffstride.strides.space import Point, StrideSpace
 
-ROUNDS = (0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
-"""When candidates are compared, as parts of all steps."""
-SPREADS = (0.3, 0.25, 0.2, 0.15, 0.1)
-"""After each round: how far from the best what is tried lies, in logarithms of strides."""
-FIRST, LATER, KEPT = 48, 24, 8
-"""How many candidates the first round and later ones compare, and how many are kept."""
+WAVES = (1 / 2, 2 / 3, 5 / 6, 1.0)
+"""When a plane is laid, as parts of all trials; the first of them are anywhere."""
+RADII = (1.0, 1.2, 1.4)
+"""How far from the middle the next ones lie at most, in each wave: in terms of how far strides at
+random do, one half of them. A plane says more than is true of what is far away."""
+FEWEST = 6
+PROPOSED = 200
+"""Of how many strides at random within that, each time, the plane says which is best."""
+MEASURED = 200
+"""How many strides at random tell where the middle is, and how far from it they lie."""
+FLATNESS = 0.25
+"""How flat the plane is: the part of the differences of scores that is taken for chance."""
 
 
 class StrideTrials:
-    """Chooses the strides of every step of a training, and learns which are best.
+    """Chooses strides to try, all of one cost, wave by wave, from the scores of those before.
 
-    Call :meth:`begin_step` before a step, :meth:`end_step` after it, and :meth:`finish` in the end,
-    which sets the strides that were found. What is tried depends on the seed and the number of the
-    step alone, so that processes that train together stay together.
+    What is tried depends on the seed and the scores alone: not on where the network begins.
 
     Args:
         space: the strides among which to look.
-        steps: how many steps there will be.
-        score: tells how bad the network is with the strides it has: its loss on held-out examples,
-            for one. Within a round it must use the same examples. What is no finite number is never
-            best.
+        number: how many trials there will be.
         seed: of what is tried.
     """
 
-    def __init__(
-        self, space: StrideSpace, steps: int, score: Callable[[], float], *, seed: int = 0
-    ) -> None:
-        if steps < len(ROUNDS):
-            raise ValueError(f"a search needs {len(ROUNDS)} steps of training or more, got {steps}")
-        self.space, self.steps, self.score, self.seed = space, steps, score, seed
-        self.step = 0
-        self.kept: list[Point] = []
-        """The best candidates so far, the best first."""
-        self.history: list[dict[str, Any]] = []
-        """Of each round: after which step, the scores of all candidates, the strides kept."""
-        last = range(steps + 1 - len(ROUNDS), steps + 1)  # so that each of those left has a step
-        self._ends = [min(round(x * steps), end) for x, end in zip(ROUNDS, last, strict=True)]
+    def __init__(self, space: StrideSpace, number: int = 12, *, seed: int = 0) -> None:
+        if number < FEWEST:
+            raise ValueError(f"a search needs {FEWEST} trials or more, got {number}")
+        self.space, self.number, self.seed = space, number, seed
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds are over."""
-        return len(self.history)
+    def next(self, points: Sequence[Point], scores: Sequence[float]) -> list[Point]:
+        """Return the strides of the next wave, from those of all waves so far; none after the last.
 
-    def begin_step(self) -> None:
-        """Set the strides to try in this step."""
-        self.space.write(self._new(Random(f"{self.seed} step {self.step}")))
+        The lower a score, the better. What is no finite number is as bad as the worst that is.
+        """
+        ends = [math.ceil(part * self.number - 1e-9) for part in WAVES]
+        left = [end for end in ends if end > len(points)]
+        if not left:
+            return []
+        numbers = Random(f"{self.seed} trials {len(points)}")
+        wanted = left[0] - len(points)
+        if not points:
+            return [self.space.random(numbers) for _ in range(wanted)]
+        plane = plane_through(points, finite(scores))
+        middle, distance = self._extent
+        radius = distance * RADII[len(RADII) - len(left)]
 
-    def end_step(self) -> bool:
-        """Count a step; compare candidates if it is the last of a round, and return whether."""
-        self.step += 1
-        if self.rounds == len(self._ends) or self.step < self._ends[self.rounds]:
-            return False
-        numbers = Random(f"{self.seed} round {self.rounds}")
-        wanted = LATER if self.kept else FIRST
-        candidates = [*self.kept, *(self._new(numbers) for _ in range(wanted - len(self.kept)))]
-        scores = []
-        for candidate in candidates:
-            self.space.write(candidate)
-            scores.append(self.score())
-        ranked = sorted(
-            (i for i, x in enumerate(scores) if math.isfinite(x)), key=scores.__getitem__
+        def proposed() -> Iterator[Point]:
+            while True:
+                point = self.space.random(numbers)
+                if math.dist(point, middle) <= radius:
+                    yield point
+
+        return [min(islice(proposed(), PROPOSED), key=plane) for _ in range(wanted)]
+
+    @cached_property
+    def _extent(self) -> tuple[Point, float]:
+        """Return the middle of all strides, and how far one half of those at random lie from it."""
+        numbers = Random(f"{self.seed} extent")
+        some = [self.space.random(numbers) for _ in range(MEASURED)]
+        middle = tuple(statistics.fmean(column) for column in zip(*some, strict=True))
+        return middle, statistics.median(math.dist(point, middle) for point in some)
+
+
+def best(points: Sequence[Point], scores: Sequence[float]) -> int:
+    """Return which point is best by its own score and by what the others say, each counted half."""
+    return _ranked(points, scores)[0]
+
+
+def _ranked(points: Sequence[Point], scores: Sequence[float]) -> list[int]:
+    """Return the places of points, the best first."""
+    known = finite(scores)
+    plane = plane_through(points, known)
+    both = [score + plane(point) for point, score in zip(points, known, strict=True)]
+    return sorted(range(len(points)), key=both.__getitem__)
+
+
+def finite(scores: Sequence[float]) -> list[float]:
+    """Return scores with the worst finite one in place of those that are none."""
+    known = [score for score in scores if math.isfinite(score)]
+    if not known:
+        raise FloatingPointError(
+            f"none of {len(scores)} trials has a loss that is a finite number: training diverged "
+            f"with all strides, or the loss is wrong; try a smaller learning rate"
         )
-        if not ranked:
-            raise FloatingPointError(
-                f"after step {self.step} no strides have a score that is a finite number, the "
-                f"first of {len(scores)} have {scores[0]}: training diverged, or the score is "
-                f"wrong; try a smaller learning rate"
-            )
-        self.kept = [candidates[i] for i in ranked[:KEPT]]
-        self.history.append({"step": self.step, "scores": scores, "kept": self.kept})
-        return True
+    return [score if math.isfinite(score) else max(known) for score in scores]
 
-    def _new(self, numbers: Random) -> Point:
-        """Return strides anywhere before the first round; then some near the best."""
-        if not self.kept:
-            return self.space.random(numbers)
-        spread = SPREADS[min(self.rounds, len(SPREADS)) - 1]
-        one, other = numbers.choices(self.kept, k=2)
-        return self.space.between(one, other, spread, numbers)
 
-    @property
-    def best(self) -> Point:
-        """The middle of the best candidates, which their chances have less part in than in one."""
-        return self.space.middle(self.kept)
+def plane_through(points: Sequence[Point], scores: Sequence[float]) -> Callable[[Point], float]:
+    """Return the plane that is nearest to scores, by least squares, and flat where few tell it.
 
-    def finish(self) -> None:
-        """Set the strides that were found so far; without a round, they stay as they are."""
-        if self.kept:
-            self.space.write(self.best)
+    >>> plane = plane_through([(0.0, 0.0), (3.0, 0.0), (0.0, 3.0)], [1.0, 1.0, 4.0])
+    >>> round(plane((0.0, 0.0)), 1), round(plane((0.0, 3.0)), 1)
+    (1.2, 3.7)
+    """
+    x, y = torch.tensor(points, dtype=torch.float64), torch.tensor(scores, dtype=torch.float64)
+    middle, height = x.mean(0), float(y.mean())
+    spread = x.std(0, correction=0).clamp(min=1e-9)  # a stride that never varies says nothing
+    x, number = (x - middle) / spread, x.shape[1]
+    weighed = x.T @ x + FLATNESS * number * torch.eye(number, dtype=torch.float64)
+    slopes = (torch.linalg.solve(weighed, x.T @ (y - height)) / spread).tolist()
+    at = middle.tolist()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return how far it has come, in plain numbers."""
-        return {"step": self.step, "kept": self.kept, "history": list(self.history)}
+    def plane(point: Point) -> float:
+        return height + math.fsum(s * (p - m) for s, p, m in zip(slopes, point, at, strict=True))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another one was."""
-        self.step, self.history = int(state["step"]), list(state["history"])
-        self.kept = [tuple(point) for point in state["kept"]]
+    return plane

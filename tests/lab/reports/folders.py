@@ -166,12 +166,14 @@ def write_search(folder, stages=STAGES, *, code="models.create('resnet18')", **s
     """A search that has come to the end of some of its stages."""
     search = Search(folder)
     folder.mkdir(parents=True)
-    told = ("cats", False, "macs", 52.0, (2.0, 2.0, 3.0, 3.0), STAGES, Config())
+    told = ("cats", False, "macs", 52.0, (2.0, 2.0, 3.0, 3.0), 3, 1, Config())
     write_document(search.search_file, Settings(*told))
+    inside = {"learn": ("001", "002", "003"), "compare": ("begin", "found")}
     for i, stage in enumerate(stages):
-        kind = "diffstride" if stage == "learn" else "spectral"
-        write_run(folder / stage, downsampling=kind, accuracy=0.8 + 0.02 * i, **settings)
-    if len(stages) > 1:
+        for name in inside.get(stage, (".",)):
+            given = {"downsampling": "spectral", "accuracy": 0.78 + 0.02 * i} | settings
+            write_run(folder / stage / name, **given)
+    if len(stages) > 2:
         networks = []
         for k, strides in enumerate([(2.0, 2.0, 3.0, 3.0), (1.5, 1.55, 4.0, 4.05)]):
             pairs = (strides[:2], strides[2:])
@@ -180,8 +182,8 @@ def write_search(folder, stages=STAGES, *, code="models.create('resnet18')", **s
                 for j, pair in enumerate(pairs)
             )
             networks.append(Network(strides, 52_000_000, None, sites))
-        write_document(search.plan_file, Plan(networks[1].strides, *networks, code))
+        write_document(search.plan_file, Plan(networks[1].strides, (0.7, 0.6), *networks, code))
     if len(stages) == len(STAGES):
-        result = Result(0.82, 0.84, 0.02, -0.01, 0.05, 1000, (60.0, 50.0, 55.5))
+        result = Result(0.82, 0.84, 0.02, -0.01, 0.05, 1000, (40.0, 20.0, 50.0, 55.5))
         write_document(search.result_file, result)
     return folder

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,8 @@ from diffstride.lab.cli import main
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.search import study
 from diffstride.lab.search.study import BUILT_IN, Study
-from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.sweep import parser
-from diffstride.lab.training.preparation import build_model, prepare
-from diffstride.layers.resizer import learned_strides
-from tests.lab.sweeps.test_sweep import STAND_IN
+from diffstride.lab.training.preparation import build_model
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +22,7 @@ recipe = "digits"
 title = "A tiny study"
 seeds = [0]
 random = 2
+trials = 6
 """
 SETTINGS = """
 [settings]
@@ -39,45 +36,31 @@ BEGINNINGS = """
 "all alike" = [1, 1, 1, 1, 1, 1]
 "coarse along height" = [1, 0.25, 1, 0.25, 1, 0.25]
 """
+ROWS = ("all_alike", "coarse_along_height")
 FIRST = [
-    "fixed-all_alike-s0",
-    "fixed-coarse_along_height-s0",
-    "trials-search-s0",
+    *(f"{column}-{row}-s0" for row in ROWS for column in ("fixed", "held_out")),
     "held_out-random_1-s0",
     "held_out-random_2-s0",
+    "trials-trial_1-s0",
+    "trials-trial_2-s0",
+    "trials-trial_3-s0",
 ]
-SECOND = [
-    "fixed-search-s0",
-    "fixed-search_again-s0",
+LATER = [f"trials-trial_{i}-s0" for i in (4, 5, 6)]
+COMPARED = ["held_out-best_of_the_trials-s0"]
+LAST = [
+    "fixed-best_of_the_trials-s0",
+    "fixed-best_of_the_trials_another_seed-s0",
+    *(f"search-{row}-s0" for row in ROWS),
     "fixed-best_of_2_random-s0",
-    "gradient-all_alike-s0",
-    "gradient-coarse_along_height-s0",
+    *(f"gradient-{row}-s0" for row in ROWS),
 ]
+ALL = [*FIRST, *LATER, *COMPARED, *LAST]
 
 
 @pytest.fixture(autouse=True)
 def _there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(HEAD + SETTINGS + BEGINNINGS)
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """What takes the place of training: it writes metrics. Returns what was called so far."""
-    Path("stand_in.py").write_text(STAND_IN)
-    Path("do").mkdir()
-    monkeypatch.setattr(engines, "COMMAND", (sys.executable, "stand_in.py"))
-    monkeypatch.setattr(engines, "TICK", 0.05)
-
-    def load_model(run):
-        return build_model(run.config.model, prepare(run.config).facts)
-
-    monkeypatch.setattr(study, "load_model", load_model)
-
-    def calls():
-        return Path("calls").read_text().splitlines() if Path("calls").exists() else []
-
-    return calls
 
 
 def settings_of(run):
@@ -129,7 +112,12 @@ WRONG = {
             f'{HEAD}[beginnings]\n"a b" = [1, 1, 1, 1, 1, 1]\n"{name}" = [1, 1, 1, 1, 1, 2]',
             rf"'{name}' has the name of another row|'a b' has the name of another row",
         )
-        for name in ("search", "search again", "search, another seed", "best of 2 random", "a/b")
+        for name in (
+            "best of the trials",
+            "best of the trials, another seed",
+            "best of 2 random",
+            "a/b",
+        )
     },
 }
 
@@ -142,7 +130,7 @@ def test_a_file_that_makes_no_sense_is_refused(name, stand_in, capsys):
     error = capsys.readouterr().err
     assert re.match(rf"diffstride: wrong\.toml.*({message})", error), error
     assert not Path("runs").exists()
-    assert not stand_in()
+    assert not stand_in.calls
 
 
 @pytest.mark.parametrize(
@@ -153,7 +141,7 @@ def test_a_file_that_makes_no_sense_is_refused(name, stand_in, capsys):
         ("--seed 3", "--seed is not for `diffstride sweep tiny.toml`, which chooses it"),
         ("--data.held_out 0.5", "--data.held_out is not for `diffstride sweep tiny.toml`"),
         ("--model.strides 2 2 2.5", "--model.strides is not for `diffstride sweep tiny.toml`"),
-        ("--macs_budget 0.0001", "a budget of 0.0001 M MACs can't be met"),
+        ("--macs_budget 0.0001", "--macs_budget 0.0001 can't be met: the network costs from"),
         ("--model.size_multiple 2", "--model.size_multiple is for strides that are learned"),
     ],
 )
@@ -161,7 +149,7 @@ def test_options_that_make_no_sense_are_refused(words, message, stand_in, capsys
     assert main(["sweep", "tiny.toml", *words.split()]) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
-    assert not stand_in()
+    assert not stand_in.calls
 
 
 def test_a_file_that_is_no_toml_is_said_to_be_none(capsys):
@@ -182,33 +170,38 @@ def check_costs(made, runs):
             assert (run.config.macs_budget, run.config.spend) == (made.macs, True)
 
 
+def first(made):
+    """The runs that depend on no others."""
+    return next(made.plans(Path("runs/tiny"))).runs
+
+
 def test_the_first_part_has_runs_of_one_cost():
     made = Study(Path("tiny.toml"), 3, ())
-    runs = made.first.runs
+    runs = first(made)
     assert [run.name for run in runs if run.seed == 0] == FIRST
-    assert len({run.name for run in runs}) == len(runs) == 3 * 5
-    check_costs(made, [run for run in runs if run.column != "trials"])
+    assert len({run.name for run in runs}) == len(runs) == 3 * len(FIRST)
+    check_costs(made, runs)
     by_name = {run.name: run.config for run in runs}
-    trials = by_name["trials-search-s1"]
-    assert (trials.optim.strides_by, trials.data.held_out, trials.seed) == ("trials", 0.25, 1)
-    assert (trials.macs_budget, trials.spend) == (made.macs, True)
+    trial = by_name["trials-trial_1-s1"]
+    assert (trial.trainer.epochs, trial.data.held_out, trial.seed) == (1, 0.25, 1)
     held = {run.column: run.config.data.held_out for run in runs}
     assert held == {"fixed": None, "trials": 0.25, "held_out": 0.25}
-    of_random = [run.config.model.strides for run in runs if run.column == "held_out"]
+    of_random = [run.config.model.strides for run in runs if run.row.startswith("random")]
     assert len(set(of_random)) == 6  # other ones for each seed
     starts = {run.config.model.strides for run in runs if run.column == "fixed"}
     assert len(starts) == 2  # the same for each seed
     again = Study(Path("tiny.toml"), 3, ())
-    assert again.first.runs == runs
+    assert first(again) == runs
 
 
 def test_a_budget_of_one_s_own_and_settings_of_the_search_itself():
-    text = SETTINGS + 'macs_budget = 0.9\nspend = true\n"optim.strides_by" = "trials"\n'
+    text = SETTINGS + "macs_budget = 0.9\nspend = true\n"
     Path("own.toml").write_text(HEAD + text + '"data.held_out" = 0.5\n' + BEGINNINGS)
     made = Study(Path("own.toml"), None, ())
     assert made.macs == 0.9
-    check_costs(made, [run for run in made.first.runs if run.column != "trials"])
-    held = {run.column: run.config.data.held_out for run in made.first.runs}
+    runs = first(made)
+    check_costs(made, runs)
+    held = {run.column: run.config.data.held_out for run in runs}
     assert held == {"fixed": None, "trials": 0.5, "held_out": 0.5}
 
 
@@ -216,58 +209,72 @@ def test_a_network_with_one_stride_for_both_axes():
     text = SETTINGS + '"model.shared_stride" = true\n[beginnings]\na = [1, 1, 1]\nb = [1, 0.5, 0.5]'
     Path("shared.toml").write_text(HEAD + text)
     made = Study(Path("shared.toml"), None, ())
-    runs = made.first.runs
-    check_costs(made, [run for run in runs if run.column != "trials"])
-    trials = next(run.config for run in runs if run.column == "trials")
-    network = build_model(trials.model, made.network.facts)
-    assert [layer.stride.numel() for layer in learned_strides(network).values()] == [1, 1, 1]
+    runs = first(made)
+    check_costs(made, runs)
+    for run in runs:
+        heights, widths = run.config.model.strides[::2], run.config.model.strides[1::2]
+        assert heights == widths
 
 
-def test_the_second_part_follows_from_the_first(stand_in, capsys):
-    Path("do", "held_out-random_2-s0").write_text(
-        '(run / "metrics.csv").write_text("epoch,test_accuracy\\n1,0.5\\n2,0.8\\n")\n'
-        '(run / "times.csv").write_text("epoch,step,seconds\\n1,2,3\\n2,4,3\\n")\n'
-        "sys.exit(0)"
+def losses(**by_run):
+    """Let runs end with these losses on what they are judged on."""
+    for name, loss in by_run.items():
+        Path("do", name.replace("_s0", "-s0").replace("__", "-")).write_text(
+            f'(run / "metrics.csv").write_text("epoch,test_accuracy,test_loss\\n2,0.8,{loss}\\n")\n'
+            '(run / "times.csv").write_text("epoch,step,seconds\\n1,2,3\\n2,4,3\\n")\n'
+            "sys.exit(0)"
+        )
+
+
+def test_each_part_follows_from_those_before(stand_in, capsys):
+    losses(
+        held_out__random_2_s0=0.1,
+        trials__trial_3_s0=0.2,
+        held_out__best_of_the_trials_s0=0.3,
+        held_out__coarse_along_height_s0=0.25,
     )
     assert main(["sweep", "tiny.toml", "--jobs", "1"]) == 0
-    assert stand_in() == [f"train {name}" for name in (*FIRST, *SECOND)]
-    strides = {name: settings_of(name).model.strides for name in (*FIRST, *SECOND)}
-    assert strides["fixed-best_of_2_random-s0"] == strides["held_out-random_2-s0"]
-    assert strides["fixed-search-s0"] == strides["fixed-search_again-s0"]
-    assert [settings_of(name).seed for name in SECOND[:2]] == [0, 100]
-    for name in ("all_alike", "coarse_along_height"):
-        assert strides[f"gradient-{name}-s0"] == strides[f"fixed-{name}-s0"]
-        assert settings_of(f"gradient-{name}-s0").optim.strides_by == "gradient"
-    assert {settings_of(name).data.held_out for name in SECOND} == {None}
-    made = Study(Path("tiny.toml"), None, ())
-    check_costs(made, made.second(Path("runs/tiny")).runs)
+    trained = [f"train {name}" for name in ALL if name not in LAST[2:4]]
+    assert stand_in.calls == trained
     told = json.loads(Path("runs/tiny/sweep.json").read_text())
-    assert [run["name"] for run in told["runs"]] == [*FIRST, *SECOND]
+    names = {(run["row"], run["column"]): run["name"] for run in told["runs"]}
+    strides = {place: settings_of(name).model.strides for place, name in names.items()}
+    tried = strides["best of the trials", "fixed"]
+    assert tried == strides["trial 3", "trials"]
+    assert tried == strides["best of the trials", "held_out"]
+    assert tried == strides["best of the trials, another seed", "fixed"]
+    # From one beginning a search ends with what was tried, and the other is better than that.
+    assert names["all alike", "search"] == names["best of the trials", "fixed"]
+    assert names["coarse along height", "search"] == names["coarse along height", "fixed"]
+    assert strides["best of 2 random", "fixed"] == strides["random 2", "held_out"]
+    assert [settings_of(name).seed for name in LAST[:2]] == [0, 100]
+    for row in ("all alike", "coarse along height"):
+        assert strides[row, "gradient"] == strides[row, "fixed"]
+        assert settings_of(names[row, "gradient"]).optim.strides_by == "gradient"
+    assert {settings_of(name).data.held_out for name in (*LAST[:2], *LAST[4:])} == {None}
     assert set(told["columns"]) == set(study.COLUMNS)
     # The same command again does nothing.
-    calls, capsys_out = stand_in(), capsys.readouterr().out
+    calls, capsys_out = stand_in.calls, capsys.readouterr().out
     assert main(["sweep", "tiny.toml", "--jobs", "1"]) == 0
-    assert stand_in() == calls
+    assert stand_in.calls == calls
     table = "A tiny study"
     assert table in capsys_out and table in capsys.readouterr().out
-    assert main(["sweep", "tiny.toml", "--jobs", "1", "--seeds", "2"]) == 0  # one seed more
-    assert len(stand_in()) == 2 * len(calls)
 
 
 def test_a_run_that_fails_in_the_first_part_stops_before_the_second(stand_in, capsys):
     Path("do", FIRST[0]).write_text("sys.exit('it broke here')")
     assert main(["sweep", "tiny.toml", "--jobs", "1"]) == 1
     assert f"{FIRST[0]} failed: it broke here" in capsys.readouterr().err
-    assert {call.split()[1] for call in stand_in()} == set(FIRST)
+    assert {call.split()[1] for call in stand_in.calls} == set(FIRST)
     Path("do", FIRST[0]).unlink()
     assert main(["sweep", "tiny.toml", "--jobs", "1"]) == 0
-    assert {call.split()[1] for call in stand_in()} == {*FIRST, *SECOND}
+    assert {call.split()[1] for call in stand_in.calls} >= {*FIRST, *LAST[:2]}
 
 
 def test_random_strides_that_come_to_the_same_are_trained_once(stand_in, monkeypatch):
-    monkeypatch.setattr(Study, "_random", lambda *_: (2.0, 2.0, 2.0, 2.0, 2.0, 2.0))
+    monkeypatch.setattr(Study, "_random", lambda *_: (2.5, 2.0, 2.0, 2.0, 2.0, 2.0))
     assert main(["sweep", "tiny.toml", "--jobs", "1"]) == 0
-    names = [call.split()[1] for call in stand_in()]
+    names = [call.split()[1] for call in stand_in.calls]
     assert "held_out-random_1-s0" in names
     assert "held_out-random_2-s0" not in names
 
@@ -280,8 +287,9 @@ def test_the_built_in_study_is_named_beside_the_tables(capsys):
     assert study.find("cifar10") is None
     made = Study(BUILT_IN, None, ["--data.limit", "64"])
     assert (made.recipe, len(made.beginnings)) == ("digits", 5)
-    check_costs(made, [run for run in made.first.runs if run.column != "trials"])
-    strides = {run.row: run.config.model.strides for run in made.first.runs}
+    runs = first(made)
+    check_costs(made, runs)
+    strides = {run.row: run.config.model.strides for run in runs}
     for row, fine in (("coarse along height", 1), ("coarse along width", 0)):
         of_row = strides[row]
         assert max(of_row[fine::2]) < min(of_row[1 - fine :: 2])
@@ -304,13 +312,24 @@ def test_a_tiny_study_from_end_to_end(capsys):
         HEAD + SETTINGS + '[beginnings]\n"coarse along height" = [1, 0.25, 1, 0.25, 1, 0.25]'
     )
     assert main(["sweep", "tiny.toml", "--out", "out"]) == 0
-    names = [name for name in (*FIRST, *SECOND) if "alike" not in name]
-    runs = {name: Run.open(f"out/{name}") for name in names}
-    assert all(run.is_finished(2) for run in runs.values())
+    told = json.loads(Path("out/sweep.json").read_text())["runs"]
+    assert [run["row"] for run in told] == [
+        *["coarse along height"] * 2,
+        "random 1",
+        "random 2",
+        *(f"trial {i + 1}" for i in range(6)),
+        *["best of the trials"] * 2,
+        "best of the trials, another seed",
+        "coarse along height",
+        "best of 2 random",
+        "coarse along height",
+    ]
+    runs = {run["name"]: Run.open(f"out/{run['name']}") for run in told}
+    assert all(run.is_finished(run.config.trainer.epochs) for run in runs.values())
     mmacs = [float(run.metrics()[-1]["mmacs"]) for run in runs.values()]
     assert mmacs == pytest.approx([mmacs[0]] * len(mmacs), rel=0.03)  # 2 % on either side
     out = capsys.readouterr().out
-    for text in ("coarse along height", "search, another seed", "best of 2 random"):
+    for text in ("coarse along height", "best of the trials, another seed", "best of 2 random"):
         assert text in out
     before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.ckpt")}
     assert main(["sweep", "tiny.toml", "--out", "out"]) == 0

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from diffstride.lab.cli import main
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.config_file import write_config
-from diffstride.lab.sweeps import engines, forecast, sweep
+from diffstride.lab.sweeps import engines, forecast, starting, sweep
 from diffstride.lab.sweeps.plan import effective, with_model
 from tests.lab.sweeps.test_sweep import STAND_IN
 
@@ -36,7 +37,8 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.toml").write_text(GRID)
     Path("stand_in.py").write_text(STAND_IN)
-    monkeypatch.setattr(engines, "COMMAND", (sys.executable, "stand_in.py"))
+    stand_in_runs = partial(starting.by_itself, command=(sys.executable, "stand_in.py"))
+    monkeypatch.setattr(starting, "HERE", stand_in_runs)
     monkeypatch.setattr(engines, "TICK", 0.05)
     path = Path("calls")
     return lambda: sorted(path.read_text().splitlines()) if path.exists() else []

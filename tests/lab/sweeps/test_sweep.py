@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from diffstride.lab.cli import main
 from diffstride.lab.runs import lock, same_settings
 from diffstride.lab.runs.config_file import flat, write_config
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.sweeps import engines, forecast, sweep, tables
+from diffstride.lab.sweeps import engines, forecast, starting, sweep, tables
 from diffstride.lab.sweeps.plan import as_words
 from diffstride.lab.sweeps.progress import SweepProgress
 from diffstride.lab.training import preparation, recipes
@@ -402,7 +403,8 @@ if do.exists():
 def stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     (tmp_path / "do").mkdir()
-    monkeypatch.setattr(engines, "COMMAND", (sys.executable, "stand_in.py"))
+    stand_in_runs = partial(starting.by_itself, command=(sys.executable, "stand_in.py"))
+    monkeypatch.setattr(starting, "HERE", stand_in_runs)
     monkeypatch.setattr(engines, "TICK", 0.05)
 
     def calls():

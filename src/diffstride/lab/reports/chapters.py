@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
-from diffstride.lab.runs.search_folder import STAGES, Search, is_search
+from diffstride.lab.runs.search_folder import Search, is_search
 
 Block: TypeAlias = dict[str, Any]  # what the template shows by its ``kind``
 Legend: TypeAlias = list[tuple[int | None, int, str]]
@@ -106,8 +106,9 @@ def _is_known(folder: Path) -> bool:
 
 
 def _search_chapter(search: Search) -> Chapter:
-    """A search with those of its stages that have begun."""
-    stages = [run for run in map(search.stage, STAGES) if run.config_file.is_file()]
+    """A search with its runs on all training data, and that in which strides learned."""
+    names = ("learn/penalty", "begin", "found")
+    stages = [run for run in map(search.stage, names) if run.config_file.is_file()]
     groups = _run_groups([RunRecord(run.folder) for run in stages])
     return Chapter(search.folder.resolve().name, groups, search=search)
 

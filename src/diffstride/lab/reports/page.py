@@ -39,6 +39,7 @@ SECTIONS = (
 OF_SEARCHES = (
     searches.answer,
     searches.plan_table,
+    searches.trials,
     searches.trajectory,
     searches.accuracies,
     resolution.resolution_needed,

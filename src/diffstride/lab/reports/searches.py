@@ -7,6 +7,7 @@ from diffstride.lab.reports.chapters import Block, Chapter, Legend, Section
 from diffstride.lab.reports.formats import number
 from diffstride.lab.reports.learned_strides import layer_legend
 from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.search_folder import STAGES, Network, Plan, Result, Search
 from diffstride.text import aligned, times
 
@@ -21,9 +22,9 @@ def answer(chapter: Chapter) -> Section:
     """What came out, in two sentences and in numbers."""
     search, cards = _search(chapter), []
     if not search.result_file.is_file():
-        finished = [run.name for run in chapter.runs if run.finished]
-        done = f"{', '.join(finished) or 'none'} of {len(STAGES)} stages"
-        cards = [("Finished", done)]
+        number_of = {name: len(search.runs(name)) for name in STAGES}
+        begun = ", ".join(f"{name} {number}" for name, number in number_of.items() if number)
+        cards = [("Runs so far", begun or "none")]
         text = f"The search is not finished: `diffstride resume {search.folder}` goes on."
         return Section("The answer", text, [{"kind": "cards", "items": cards}])
     plan, result = search.plan, search.result
@@ -35,7 +36,7 @@ def answer(chapter: Chapter) -> Section:
         ("Million MACs, beginning", number(plan.begin.macs / 1e6)),
         ("Training time", f"{sum(result.seconds) / 60:.1f} min"),
     ]
-    text = f"{sentence(plan, result)} {ONE_SEED}"
+    text = f"{sentence(plan, result)} {comparison(plan)}{ONE_SEED}"
     return Section("The answer", text, [{"kind": "cards", "items": cards}])
 
 
@@ -53,9 +54,59 @@ def plan_table(chapter: Chapter) -> Section:
     return Section("The plan", text, [*blocks, code])
 
 
+def trials(chapter: Chapter) -> Section:
+    """The losses of all trials one after another, and which strides were tried."""
+    search = _search(chapter)
+    runs = [run for run in search.runs("learn") if run.name != "penalty"]
+    done = [run for run in runs if run.metrics_file.is_file()]
+    if not done:
+        return Section("What was tried", "", [])
+    settings, losses, rows = search.settings, [], []
+    for run in done:
+        last = run.metrics("test_loss")[-1]
+        losses.append(float(last["test_loss"]))
+        strides = " ".join(f"{stride:.4g}" for stride in run.config.model.strides or ())
+        accuracy = _share(float(last["test_accuracy"]))
+        rows.append([run.name, strides, f"{losses[-1]:.3f}", accuracy])
+    svg = plots.scatter(
+        {0: list(enumerate(losses, 1))}, xlabel="trial", ylabel="loss on held-out examples"
+    )
+    items = [(svg, "Loss of each trial, in the order they were made")]
+    legend: Legend = []
+    if search.plan_file.is_file():
+        items.append((_strides_tried(search, done), "Strides that were tried at each site"))
+        legend = chapters.colour_legend(["tried", "found"])
+    epochs = f"{settings.trial_epochs} epoch{'s' * (settings.trial_epochs > 1)}"
+    text = f"Trainings of {epochs} at fixed strides of one cost, compared on examples that were "
+    text += "held out. The first ones are anywhere; where the others are follows from a plane "
+    text += "through all losses before them."
+    head = ["trial", "strides", "loss", "accuracy"]
+    table = chapters.table("All trials", head, rows, folded=True)
+    return Section("What was tried", text, [*chapters.figures(legend, items), *table])
+
+
+def _strides_tried(search: Search, runs: Sequence[Run]) -> str:
+    """The strides of all trials in a row for each site and axis, and below those found."""
+    plan, axes = search.plan, len(search.plan.found.sites[0].strides)
+    names = [site.site for site in plan.found.sites]
+    labels = [f"{name}, {axis + 1}" if axes > 1 else name for name in names for axis in range(axes)]
+    tried = [_for_each_axis(run.config.model.strides or (), len(labels)) for run in runs]
+    columns = [list(column) for column in zip(*tried, strict=True)]
+    found = [[stride] for stride in plan.found.strides]
+    begin: list[list[float | None]] = [[*plan.begin.strides], [None] * len(labels)]
+    return plots.strips(
+        labels, [(0, columns), (1, found)], xlabel="stride; upright: the beginning", marks=begin
+    )
+
+
+def _for_each_axis(strides: Sequence[float], number: int) -> list[float]:
+    """Strides as a network has them: one that axes share stands for each of them."""
+    return [stride for stride in strides for _ in range(number // len(strides))]
+
+
 def trajectory(chapter: Chapter) -> Section:
-    """The strides over the steps of learning."""
-    learning = [run for run in chapter.runs if run.name == "learn" and run.strides]
+    """The strides over the steps of learning, if a penalty on their cost let them learn."""
+    learning = [run for run in chapter.runs if run.name == "penalty" and run.strides]
     items = []
     for run in learning:
         layers = list(run.layers)
@@ -98,6 +149,16 @@ def sentence(plan: Plan, result: Result) -> str:
     )
 
 
+def comparison(plan: Plan) -> str:
+    """Return in a sentence how the choice was made, if strides were tried."""
+    if plan.losses is None:
+        return ""
+    begin, found = plan.losses
+    both = "On held-out examples, after trainings of full length, the best strides that were tried "
+    both += f"come to a loss of {found:.3f}, those of the beginning to {begin:.3f}"
+    return f"{both}{': they are kept' * (begin <= found)}. "
+
+
 def as_text(search: Search) -> str:
     """Return what a finished search found, for a terminal."""
     plan, result = search.plan, search.result
@@ -107,6 +168,7 @@ def as_text(search: Search) -> str:
     lines = [
         *aligned([HEAD, *table_rows(plan)]),
         sentence(plan, result),
+        *filter(None, [comparison(plan).strip()]),
         ONE_SEED,
         f"{sum(result.seconds):.0f} s of training: {spent}",
         f"--model.downsampling spectral --model.strides {option}, or",

@@ -78,13 +78,12 @@ class OptimConfig:
     """The decay of weights; strides, biases and normalisations have none."""
     stride_lr: float | None = limited(None, least=0)
     """The learning rate of strides; lr unless given. Short runs need more than that."""
-    strides_by: Literal["with_weights", "gradient", "trials", "jitter"] = "with_weights"
+    strides_by: Literal["with_weights", "gradient", "jitter"] = "with_weights"
     """What finds the strides. "with_weights": the optimiser of the weights, with a learning rate
     stride_lr, as in the paper; "gradient": one for strides alone, which moves each by at most the
     part stride_lr of itself in a step, 0.01 unless given, and rests at first and in the end;
-    "trials": every step has others of the same cost, which are compared on held-out examples, and
-    needs a budget to spend and --data.held_out; "jitter": they stay, and vary by some per cent from
-    step to step, at the same cost, which is a budget to spend too."""
+    "jitter": they stay, and vary by some per cent from step to step, at one cost: it needs a budget
+    to spend."""
     schedule: Literal["steps", "onecycle", "constant"] = "steps"
     """How the learning rate changes."""
     milestones: tuple[float, ...] = ()
@@ -155,16 +154,13 @@ class Config:
         if self.optim.strides_by == "gradient" and rate is not None and rate >= 1:
             wanted = f"the part of itself that a stride moves by in a step, below 1, got {rate}"
             raise ValueError(f"--optim.stride_lr must be {wanted}")
-        if (by := self.optim.strides_by) in ("trials", "jitter"):
+        if self.optim.strides_by == "jitter":
             if not self.spend:
-                wanted = "--spend and --macs_budget or --ms_budget: strides of one cost are tried"
-                raise ValueError(f"--optim.strides_by {by} needs {wanted}")
-            if by == "trials" and self.data.held_out is None:
-                wanted = "--data.held_out, the part of the training examples to compare them on"
-                raise ValueError(f"--optim.strides_by trials needs {wanted}")
+                wanted = "--spend and --macs_budget or --ms_budget: strides vary at one cost"
+                raise ValueError(f"--optim.strides_by jitter needs {wanted}")
             if self.model.downsampling != "diffstride":
                 got = f"got {self.model.downsampling}"
-                raise ValueError(f"strides are tried with --model.downsampling diffstride, {got}")
+                raise ValueError(f"strides vary with --model.downsampling diffstride, {got}")
         if self.ms_budget and self.timings is None and processes > 1:
             raise ValueError("--ms_budget with several processes needs --timings FILE")
 

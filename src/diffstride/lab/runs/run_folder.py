@@ -74,6 +74,10 @@ class Run:
         write_config(self.config_file, config)  # the last: with it, the folder is a run
 
     @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
     def config(self) -> Config:
         return read_config(self.config_file)
 

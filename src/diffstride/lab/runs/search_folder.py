@@ -10,9 +10,9 @@ from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.runs.run_folder import Run
 
-STAGES = ("learn", "begin", "found")
-"""Strides are learned; then networks with fixed strides learn from scratch: the beginning's, and
-those that were found."""
+STAGES = ("learn", "compare", "begin", "found")
+"""Strides are learned, and compared with the beginning's on examples that are held out; then
+networks with fixed strides learn from scratch: the beginning's, and those that were found."""
 AGAIN = "remove it, and `diffstride resume {}` writes it again"
 T = TypeVar("T")
 
@@ -29,7 +29,9 @@ class Settings:
     """Millions of multiply-accumulates, milliseconds, or the weight of the penalty."""
     beginning: tuple[float, ...]
     """The strides that learning begins with, for each site and axis."""
-    stages: tuple[str, ...]
+    trials: int
+    """How many short trainings at other strides there are; none with a penalty."""
+    trial_epochs: int
     config: Config
     """As the recipe and the command line say."""
 
@@ -63,7 +65,10 @@ class Plan:
     """What was found by learning, which plan.json says after it."""
 
     learned: tuple[float, ...]
-    """As they were learned, before they became whole."""
+    """The best of those that were tried; or as they were learned, before they became whole."""
+    losses: tuple[float, float] | None
+    """Those on held-out examples with the beginning's strides, and with these; none with a penalty.
+    Which is lower tells whether the beginning's strides are kept."""
     begin: Network
     found: Network
     code: str
@@ -115,11 +120,19 @@ class Search:
 
     @property
     def has_begun(self) -> bool:
-        """Whether one of the stages is a run already."""
-        return any(self.stage(name).config_file.exists() for name in STAGES)
+        """Whether one of the stages has a run already."""
+        return any(map(self.runs, STAGES))
 
     def stage(self, name: str) -> Run:
+        """Return the run of a stage that has one alone."""
         return Run(self.folder / name)
+
+    def runs(self, name: str) -> list[Run]:
+        """Return the runs of a stage that have begun, in the order of their names."""
+        folder = self.folder / name
+        inside = sorted(folder.iterdir()) if folder.is_dir() else []
+        runs = map(Run, [folder, *(path for path in inside if path.is_dir())])
+        return [run for run in runs if run.config_file.is_file()]
 
     @property
     def settings(self) -> Settings:
@@ -131,6 +144,8 @@ class Search:
         """What plan.json says; a DamagedFile if it is damaged."""
         advice = AGAIN.format(self.folder)
         plan = _read(self.plan_file, Plan, advice)
+        if plan.losses is not None and len(plan.losses) != 2:
+            raise DamagedFile(f"{self.plan_file}: losses must be two numbers: {advice}")
         for network in (plan.begin, plan.found):
             strides = [stride for site in network.sites for stride in site.strides]
             if list(network.strides) != strides or not all(1 <= stride for stride in strides):

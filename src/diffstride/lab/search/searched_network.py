@@ -14,6 +14,7 @@ from diffstride.lab.runs.config import Config, ModelConfig
 from diffstride.lab.runs.search_folder import Network, Site
 from diffstride.lab.training.preparation import Facts, build_model
 from diffstride.layers.resizer import learned_strides
+from diffstride.strides.space import StrideSpace
 
 Strides: TypeAlias = tuple[float, ...]
 """One for each site and axis, in the order of ``--model.strides``."""
@@ -72,12 +73,23 @@ class SearchedNetwork:
         return float(self.costs.value("macs", self._named(strides))) / 1e6
 
     def held(self, strides: Strides, unit: str, limit: float) -> Strides:
-        """Return the strides that cost so much, by the least change of these.
+        """Return the strides that cost so much, by the least change of these; or an error."""
+        self.space(unit, limit, strides).budget.hold()
+        return self.shortened(self.strides)
+
+    def at(self, space: StrideSpace, point: Sequence[float]) -> Strides:
+        """Return the strides at a point, with few digits."""
+        space.write(point)  # which rounds, as the network itself does
+        return self.shortened(self.strides)
+
+    def space(self, unit: str, limit: float, strides: Strides | None = None) -> StrideSpace:
+        """Return all strides that cost so much, of this network with these strides for now.
 
         Raises:
             ValueError: if no strides do; the message says which budgets can be met.
         """
-        self.model = build_model(learnable(self.config, self.option(strides)), self.facts)
+        option = None if strides is None else self.option(strides)
+        self.model = build_model(learnable(self.config, option), self.facts)
         self.costs = CostModel(self.model, self.size)
         budget: dict[str, Any] = {"macs": round(1e6 * limit)}
         if unit == "ms":
@@ -89,8 +101,7 @@ class SearchedNetwork:
             name = "ms" if unit == "ms" else "million MACs"
             between = f"from {least:.4g} to {most:.4g} {name}, from its largest strides to none"
             raise ValueError(f"--{unit}_budget {limit:g} can't be met: the network costs {between}")
-        Budget(self.model, self.size, **budget, spend=True).hold()
-        return self.shortened(self.strides)
+        return StrideSpace(Budget(self.model, self.size, **budget, spend=True))
 
     def shortened(self, strides: Strides) -> Strides:
         """Return strides with as few digits as leave all sizes as they are, each by itself."""

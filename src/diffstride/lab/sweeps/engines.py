@@ -9,9 +9,9 @@ import queue
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 
 from diffstride.lab.runs import lock
 from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.sweeps import starting
 from diffstride.lab.sweeps.progress import log_file
 
 Ended = tuple[str, str | None] | None
@@ -28,7 +29,18 @@ ATTEMPTS = 2
 DEATHS = 3  # of Ray's workers before a run fails; until then, another worker goes on with it
 TICK = 0.5  # seconds
 MERCY = 10  # seconds that a process has to end before it is killed
-COMMAND = (sys.executable, "-m", "diffstride")
+
+
+ENGINE = "what starts the runs: this machine, or Ray; local unless given"
+GPUS = "how much of a GPU each run gets; 1 unless given, 0.25 for four on one"
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--jobs": dict(type=int, metavar="N", help="runs at a time; one a core, or one a GPU"),
+    "--gpus": dict(type=float, metavar="PART", help=GPUS),
+    "--engine": dict(choices=("local", "ray"), default="local", help=ENGINE),
+    "--address": dict(help="of a Ray cluster; without it, Ray is started on this machine"),
+    "--cores": dict(type=int, metavar="N", help="cores of a Ray cluster for each run; 1"),
+}
+"""Of a command: the options by which it is said."""
 
 
 class Options(NamedTuple):
@@ -39,6 +51,11 @@ class Options(NamedTuple):
     gpus: float | None = None
     address: str | None = None
     cores: int | None = None
+
+    @classmethod
+    def of(cls, args: Namespace) -> "Options":
+        """Return what a command was told by ARGUMENTS."""
+        return cls(*(getattr(args, name) for name in cls._fields))
 
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
@@ -66,12 +83,17 @@ class Job(NamedTuple):
     cwd: Path
     """The folder that paths in the config are relative to."""
 
-    def carry_out(self, variables: Mapping[str, str], stop: Event | None = None) -> str | None:
+    def carry_out(
+        self,
+        variables: Mapping[str, str],
+        stop: Event | None = None,
+        start: Callable[..., starting.Started] = starting.by_itself,
+    ) -> str | None:
         """Train the run from wherever it is to its end, and return None or the reason of failure.
 
         A run that fails is tried again once. While another process trains it, one that an earlier
         sweep started for example, this one waits. The ``variables`` are added to the environment
-        of its process, which ends when ``stop`` is set.
+        of its process, which ``start`` starts, and which ends when ``stop`` is set.
         """
         stop, error = stop or Event(), None
         with log_file(self.folder).open("a") as log:
@@ -81,29 +103,30 @@ class Job(NamedTuple):
                         return "stopped"
                 if Run(self.folder).is_finished(self.epochs):
                     return None
-                code = self._process(log, variables, stop)
+                code = self._process(log, variables, stop, start)
                 if stop.is_set() or code == 0:
                     return "stopped" if stop.is_set() else None
                 error = self._last_line() if code > 0 else f"killed by signal {-code}"
         return error
 
-    def _process(self, log: IO[str], variables: Mapping[str, str], stop: Event) -> int:
+    def _process(
+        self,
+        log: IO[str],
+        variables: Mapping[str, str],
+        stop: Event,
+        start: Callable[..., starting.Started],
+    ) -> int:
         """Start a process that begins or resumes the run, and return its exit code."""
         name, out = self.folder.name, self.folder.parent
         settings = log_file(self.folder).with_suffix(".yaml")
-        command = [*COMMAND, "train", str(settings), "--name", name, "--out", str(out)]
+        words = ["train", str(settings), "--name", name, "--out", str(out)]
         if (self.folder / "config.yaml").exists():
-            command = [*COMMAND, "resume", str(self.folder)]
+            words = ["resume", str(self.folder)]
         now = time.strftime("%Y-%m-%d %H:%M:%S")
-        print(f"# {now}, from process {os.getpid()}: {shlex.join(command)}", file=log, flush=True)
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=self.cwd if self.cwd.is_dir() else None,
-            env={**os.environ, "TERM": "dumb", **variables},
-        )
+        command = f"diffstride {shlex.join(words)}"
+        print(f"# {now}, from process {os.getpid()}: {command}", file=log, flush=True)
+        cwd = self.cwd if self.cwd.is_dir() else Path.cwd()
+        process = start(words, log_file(self.folder), cwd, {"TERM": "dumb", **variables})
         try:
             while not stop.is_set():
                 with suppress(subprocess.TimeoutExpired):
@@ -154,7 +177,7 @@ def on_this_machine(jobs: Sequence[Job], options: Options) -> Generator[Ended, N
     def carry_out(job: Job) -> str | None:
         variables = slots.get()
         try:
-            return job.carry_out(variables, stop)
+            return job.carry_out(variables, stop, starting.HERE)
         finally:
             slots.put(variables)
 

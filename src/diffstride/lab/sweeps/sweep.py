@@ -3,7 +3,7 @@
 import json
 import signal
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ and told at the end: it may be interrupted and started again at any time. Cells 
 to the same are trained once and shown in all their places. TABLE is
 
 {}
-  search                  Five beginnings of a search, and strides at random, on digits
+  search                  Searches from five beginnings, and strides at random, on digits
 
 or FILE.toml, a study like this last one (with [beginnings], each of which says what part every
 stride has in what is downsampled; random = N for strides at random) or a grid of your own:
@@ -50,8 +50,6 @@ of sound need --data.task NAME=PATH[:LABEL] for each task; the paper's are named
 )
 
 SCALE = "of the paper's tables: for a machine without a GPU, or as in the paper; small unless given"
-GPUS = "how much of a GPU each run gets; 1 unless given, 0.25 for four on one"
-ENGINE = "what starts the runs: this machine, or Ray; local unless given"
 DRY_RUN = "train nothing: say which runs there are, how far they are, and how long they will take"
 SIZE = "for --dry_run, of data it does not know: the size of an example, such as 3 32 32"
 
@@ -69,11 +67,7 @@ def parser() -> ArgumentParser:
         "--seeds": dict(type=int, metavar="N", help="runs of a cell; 3 or those of the file"),
         "--scale": dict(choices=("small", "paper"), default="small", help=SCALE),
         "--out": dict(metavar="FOLDER", help="of the sweep; runs/TABLE-SCALE unless given"),
-        "--jobs": dict(type=int, metavar="N", help="runs at a time; one a core, or one a GPU"),
-        "--gpus": dict(type=float, metavar="PART", help=GPUS),
-        "--engine": dict(choices=("local", "ray"), default="local", help=ENGINE),
-        "--address": dict(help="of a Ray cluster; without it, Ray is started on this machine"),
-        "--cores": dict(type=int, metavar="N", help="cores of a Ray cluster for each run; 1"),
+        **engines.ARGUMENTS,
         "--dry_run": dict(action="store_true", help=DRY_RUN),
         "--size": dict(type=int, nargs="+", metavar="N", help=SIZE),
         "--examples": dict(type=int, metavar="N", help="for --dry_run: examples to train on"),
@@ -102,17 +96,16 @@ def plan_sweep(table: str, scale: str, seeds: int | None, words: Sequence[str]) 
 def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Mapping[str, str]:
     """Bring every run of a plan to its end, and return the reasons of those that failed, by name.
 
-    Runs that are finished already are left alone. If the folder has another sweep, or a run of
-    other settings, it is a ValueError and nothing is changed.
+    If the folder has another sweep, or a run of other settings, it is a ValueError and nothing is
+    changed.
     """
     options.check()
     folder = Path(out).expanduser().absolute()
     placed = place(plan, folder)
     configs = {run.name: replace(run.config, name=run.name, out=str(out)) for run in plan.runs}
     configs = {run.name: configs[run.name] for run in placed}
-    for name, config in configs.items():
-        config.check()
-        check_same(folder / name, config)
+    check_all(configs, folder)
+    for name in configs:
         check_size(folder / name, plan.size)
     document = merged(folder, plan, placed)
     if document is not None:
@@ -122,13 +115,39 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
 
         measure_costs(plan, folder)
         return {}
+    unseen = set() if plan.size is None else set(configs)
+
+    def look() -> None:
+        for name in [name for name in unseen if (folder / name / "data.json").exists()]:
+            check_size(folder / name, plan.size)
+            unseen.remove(name)
+
+    return train_all(configs, folder, options, look)
+
+
+def check_all(configs: Mapping[str, Config], folder: Path) -> None:
+    """Raise a ValueError if a config makes no sense, or its run in a folder has another one."""
+    for name, config in configs.items():
+        config.check()
+        check_same(folder / name, config)
+
+
+def train_all(
+    configs: Mapping[str, Config],
+    folder: Path,
+    options: engines.Options,
+    look: Callable[[], None] = lambda: None,
+) -> Mapping[str, str]:
+    """Bring runs to their end, several at a time, and return why some of them failed, by name.
+
+    What is finished already is left alone. Now and then there is time to ``look`` at the folders.
+    """
     epochs = {name: config.trainer.epochs for name, config in configs.items()}
     progress = SweepProgress(epochs, folder)
     jobs = []
     for name in [name for name in epochs if name not in progress.done]:
         write_config(log_file(folder / name).with_suffix(".yaml"), configs[name])
         jobs.append(engines.Job(folder / name, epochs[name], Path.cwd()))
-    unseen = set() if plan.size is None else set(epochs)
     with ExitStack() as stack:
         # SIGTERM, which schedulers send, stops the runs just as Ctrl-C does.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -138,9 +157,7 @@ def run_sweep(plan: SweepPlan, out: str | Path, options: engines.Options) -> Map
         for event in stack.enter_context(closing(engine(jobs, options))) if jobs else ():
             if event is not None:
                 progress.ended(*event)
-            for name in [name for name in unseen if (folder / name / "data.json").exists()]:
-                check_size(folder / name, plan.size)
-                unseen.remove(name)
+            look()
     return progress.failed
 
 

@@ -109,14 +109,6 @@ class Classifier(LightningModule):
         if self.budget is not None:
             self.budget.hold()
 
-    def loss_of(self, batch: Any) -> Tensor:
-        """Return the mean loss of a batch that is not trained on, and count nothing."""
-        sums, self.sums = self.sums, {}
-        try:
-            return self.training_step(batch, 0)
-        finally:
-            self.sums = sums
-
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each example by itself."""
         smoothing = self.config.optim.label_smoothing

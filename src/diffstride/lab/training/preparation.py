@@ -32,8 +32,6 @@ class Prepared(NamedTuple):
     module: Classifier
     train: ImageBatches | AudioBatches | SignalBatches
     test: ImageBatches | AudioEvaluation | SignalEvaluation
-    scored: ImageBatches | AudioBatches | SignalBatches
-    """Batches of test examples in random order, made as those to train on, but not changed."""
     ratio: float = 1.0
     """Of signals: their sampling rate, divided by the one that the network is for."""
 
@@ -109,9 +107,7 @@ def _images(config: Config, known: Facts | None) -> Prepared:
         std=std,
     )
     test = ImageBatches(data.test, options.batch_size, mean=mean, std=std)
-    some = min(options.batch_size, len(data.test))
-    scored = ImageBatches(data.test, some, shuffle=True, seed=config.seed, mean=mean, std=std)
-    return Prepared(facts, module, train, test, scored)
+    return Prepared(facts, module, train, test)
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
@@ -162,8 +158,7 @@ def _audio(config: Config, known: Facts | None) -> Prepared:
     steps = config.trainer.steps
     windows = AudioBatches(train, options.batch_size, steps=steps, seed=config.seed)
     evaluation = AudioEvaluation(test, options.batch_size)
-    scored = AudioBatches(test, options.batch_size, seed=config.seed)
-    return Prepared(facts, module, windows, evaluation, scored)
+    return Prepared(facts, module, windows, evaluation)
 
 
 def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared:
@@ -220,9 +215,7 @@ def _signals(config: Config, known: Facts | None, at_own_rate: bool) -> Prepared
     )
     window = max(1, round(length * ratio))
     test = SignalEvaluation(data.test, batch_size, window, **scale)
-    some = min(batch_size, len(data.test))
-    scored = SignalBatches(data.test, some, length, seed=config.seed, **scale)
-    return Prepared(facts, module, train, test, scored, ratio)
+    return Prepared(facts, module, train, test, ratio)
 
 
 def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:

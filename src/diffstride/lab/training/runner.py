@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from lightning import Trainer
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
@@ -26,7 +25,6 @@ from diffstride.lab.training.preparation import Prepared, prepare
 from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.stride_jitter import StrideJitter
-from diffstride.lab.training.stride_trying import StrideTrying
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
 # Called with the folder of a run that is trained, while no other process may write it.
@@ -138,8 +136,7 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     schedule = (
         [callbacks.SmoothnessSchedule(config.model.smoothness, end)] if end is not None else []
     )
-    by: dict[str, Any] = {"trials": StrideTrying(prepared.scored), "jitter": StrideJitter()}
-    strides = [by[config.optim.strides_by]] if config.optim.strides_by in by else []
+    strides = [StrideJitter()] if config.optim.strides_by == "jitter" else []
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
     # A job that is requeued is resumed by whoever requeues it, from the end of an epoch.
@@ -162,9 +159,9 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
 
 @_quiet()
 def _fit(trainer: Trainer, prepared: Prepared, checkpoint: Path | None = None) -> None:
-    train, test, scored = prepared.train, prepared.test, prepared.scored
+    train, test = prepared.train, prepared.test
     train.epoch = lambda: trainer.current_epoch
-    train.place = test.place = scored.place = lambda: (trainer.global_rank, trainer.world_size)
+    train.place = test.place = lambda: (trainer.global_rank, trainer.world_size)
     try:
         trainer.fit(prepared.module, train, test, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as stop:

@@ -1,4 +1,4 @@
-"""Runs whose strides are found by trials or by an optimiser of their own, or vary."""
+"""Runs whose strides are found by an optimiser of their own, or vary."""
 
 import shutil
 from pathlib import Path
@@ -7,15 +7,11 @@ import pytest
 import torch
 
 from diffstride.lab.cli import main
-from diffstride.lab.data import images
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training import classifier
 from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.preparation import prepare
-from diffstride.lab.training.trained_run import read_checkpoint
 from diffstride.layers.resizer import learned_strides
 from diffstride.strides.optimiser import StrideOptimizer
-from diffstride.strides.space import StrideSpace
 from tests.lab.training.generated_data import rows
 
 pytestmark = pytest.mark.slow
@@ -24,7 +20,6 @@ MMACS = 1.0
 TINY = "--model.width 0.0625 --data.limit 64 --data.batch_size 32 --trainer.epochs 3".split()
 SPENT = [*TINY, "--macs_budget", str(MMACS), "--spend"]
 BY = {
-    "trials": "--optim.strides_by trials --data.held_out 0.25 --model.smoothness 0".split(),
     "gradient": "--optim.strides_by gradient --optim.stride_lr 0.1".split(),
     "jitter": "--optim.strides_by jitter --model.smoothness 0".split(),
 }
@@ -32,19 +27,12 @@ BY = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Runs that nothing happened to, and the pixels that candidates were scored on."""
-    scored, folder, loss_of = set(), tmp_path_factory.mktemp("whole"), Classifier.loss_of
-
-    def spied(self, batch):
-        scored.add(batch[0].numpy().tobytes())
-        return loss_of(self, batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Classifier, "loss_of", spied)
-        for name, words in BY.items():
-            out = ["--name", name, "--out", str(folder)]
-            assert main(["train", "digits", *SPENT, *words, *out]) == 0
-    return folder, scored
+    """Runs that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    for name, words in BY.items():
+        out = ["--name", name, "--out", str(folder)]
+        assert main(["train", "digits", *SPENT, *words, *out]) == 0
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +44,7 @@ def _there(tmp_path, monkeypatch):
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(name, epochs, whole):
     """After any epoch, all of whose files it has."""
-    run = Run(Path(shutil.copytree(whole[0] / name, "runs/a")))
+    run = Run(Path(shutil.copytree(whole / name, "runs/a")))
     if epochs == 1:  # its checkpoint is not kept: begin again, and stop there
         shutil.rmtree(run.folder)
         with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +56,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(name, epochs, whole):
     assert len(run.checkpoint_files()) == 1
     assert main(["resume", "runs/a"]) == 0
     for file in ("strides.csv", "metrics.csv"):
-        assert (run.folder / file).read_text() == (whole[0] / name / file).read_text()
+        assert (run.folder / file).read_text() == (whole / name / file).read_text()
 
 
 def _stop_in_second(self, start=Classifier.on_train_epoch_start):
@@ -79,29 +67,12 @@ def _stop_in_second(self, start=Classifier.on_train_epoch_start):
 
 @pytest.mark.parametrize("name", BY)
 def test_the_cost_is_at_the_budget_in_every_epoch(name, whole):
-    run = Run.open(whole[0] / name)
+    run = Run.open(whole / name)
     for row in run.metrics():
         assert float(row["mmacs"]) == pytest.approx(MMACS, rel=0.02)
     strides = [[float(row["stride"]) for row in rows(run.strides_file)[i::6]] for i in range(6)]
     moved = name != "jitter"
     assert all((len(set(column)) > 1) == moved for column in strides)
-
-
-def test_strides_that_are_looked_at_are_the_best_so_far(whole):
-    run = Run.open(whole[0] / "trials")
-    for epoch in (2, 3):
-        checkpoint = read_checkpoint(run.checkpoint_file(epoch))
-        state = checkpoint["callbacks"]["StrideTrying"]["trials"]
-        assert state["step"] == 2 * epoch
-        assert len(state["history"]) == 2 * epoch  # with so few steps, a round in each
-        module = prepare(run.config).module
-        space = StrideSpace(module.budget)
-        space.write(space.middle([tuple(point) for point in state["kept"]]))
-        wanted = [s for layer in learned_strides(module).values() for s in layer.strides]
-        of_epoch = [row for row in rows(run.strides_file) if int(row["epoch"]) == epoch]
-        assert [float(row["stride"]) for row in of_epoch] == wanted
-        stored = [v for k, v in checkpoint["state_dict"].items() if k.endswith(".stride")]
-        assert torch.cat(stored).tolist() == wanted
 
 
 def test_strides_that_vary_are_their_own_whenever_they_are_looked_at(monkeypatch):
@@ -121,35 +92,6 @@ def test_strides_that_vary_are_their_own_whenever_they_are_looked_at(monkeypatch
     assert own in used and len(used) == 8  # other ones in all of eight steps but the last
     ratios = [abs(a / b - 1) for point in used for a, b in zip(point, own, strict=True)]
     assert 0 < max(ratios) < 2
-
-
-def test_candidates_are_scored_on_the_held_out_part_and_not_on_the_test_set(whole):
-    config = Run.open(whole[0] / "trials").config
-    prepared = prepare(config)
-    data, held_out = images.load_digits(), images.load_digits(64, config.data.held_out).test
-
-    def pixels(split):
-        return {image.numpy().tobytes() for image in split.images}
-
-    assert pixels(prepared.scored.split) == pixels(held_out)
-    assert pixels(held_out) <= pixels(data.train) - pixels(prepared.train.split)
-    assert not pixels(held_out) & pixels(data.test)
-    # Batches that were seen: of all six rounds, two each, and nothing but these examples.
-    known = (held_out.images.float() / 255 - prepared.train.mean) / prepared.train.std
-    known = {image.numpy().tobytes() for image in known}
-    assert len(whole[1]) == 6 * 2
-    for batch in whole[1]:
-        seen = torch.frombuffer(bytearray(batch), dtype=torch.float32).reshape(-1, 1, 32, 32)
-        assert {image.numpy().tobytes() for image in seen} <= known
-
-
-def test_what_is_scored_is_not_counted_as_trained_on(whole):
-    prepared = prepare(Run.open(whole[0] / "trials").config)
-    module, batch = prepared.module, next(iter(prepared.scored))
-    module.sums = {("train", ""): torch.ones(4)}
-    loss = module.loss_of(batch)
-    assert torch.isfinite(loss)
-    assert list(module.sums) == [("train", "")] and module.sums["train", ""].tolist() == [1.0] * 4
 
 
 def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
@@ -177,26 +119,8 @@ def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
     [
         ("--optim.strides_by jitter --macs_budget 1", "strides_by jitter needs --spend and --m"),
         (
-            "--optim.strides_by trials --data.held_out 0.2",
-            "strides_by trials needs --spend and --m",
-        ),
-        (
-            "--optim.strides_by trials --data.held_out 0.2 --macs_budget 1",
-            "strides_by trials needs --spend and --m",
-        ),
-        (
-            "--optim.strides_by trials --macs_budget 1 --spend",
-            "strides_by trials needs --data.held_out, the part of the training examples",
-        ),
-        (
-            "--optim.strides_by trials --macs_budget 1 --spend --data.held_out 0.2 "
-            "--model.downsampling spectral",
-            "strides are tried with --model.downsampling diffstride, got spectral",
-        ),
-        (
-            "--optim.strides_by trials --macs_budget 1 --spend --data.held_out 0.2 "
-            "--trainer.epochs 2",
-            "a search needs 6 steps of training or more, got 4",
+            "--optim.strides_by jitter --spend --macs_budget 1 --model.downsampling spectral",
+            "strides vary with --model.downsampling diffstride, got spectral",
         ),
         (
             "--optim.strides_by gradient --optim.stride_lr 1",
@@ -208,3 +132,10 @@ def test_what_makes_no_sense_is_refused(words, message, capsys):
     assert main(["train", "digits", *TINY, *words.split(), "--name", "a"]) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs/a").exists() or not any(Path("runs/a").iterdir())
+
+
+def test_a_search_is_no_way_to_train_one_network(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "digits", *SPENT, "--optim.strides_by", "trials"])
+    assert "invalid choice 'trials' for argument '--optim.strides_by'" in capsys.readouterr().err
+    assert not Path("runs").exists()
