@@ -5,6 +5,7 @@ import gc
 import pickle
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -155,6 +156,22 @@ def test_a_decoder_that_is_computed_again_in_the_backward_pass(reentrant):
         one(x).square().sum().backward()
     for p, q in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_a_thread_of_backward_passes_has_read_in_an_earlier_one_does_not_count(reentrant):
+    """On a GPU all backward passes are carried out in one thread, which runs nothing else."""
+    down = DiffStride2d(2.0, smoothness=1.0)
+    up = down.up()
+    with ThreadPoolExecutor(1) as thread:
+        for size in (16, 23, 11):
+            x = torch.randn(1, 1, size, size, requires_grad=True)
+            small = checkpoint(down, x, use_reentrant=reentrant)
+            y = checkpoint(lambda x: up(x).square(), small, use_reentrant=reentrant)
+            thread.submit(y.sum().backward).result()
+            x_again = x.detach().requires_grad_()
+            up(down(x_again)).square().sum().backward()
+            torch.testing.assert_close(x.grad, x_again.grad)
 
 
 def test_threads_do_not_see_each_others_sizes():

@@ -9,6 +9,9 @@ from torch import nn
 
 from diffstride.core.tracing import shape_of
 
+FORWARD = -1
+"""What torch calls the backward pass that a thread carries out where it carries out none."""
+
 
 class SizeRead:
     """The spatial size that a layer read last: numbers alone, that no state and no copy has.
@@ -27,14 +30,16 @@ class SizeRead:
         self.last = size
         self.is_of_thread = not torch.compiler.is_compiling()  # which can't look into threads
         if self.is_of_thread:
-            self._of_threads.size = size
+            self._of_threads.read = size, _backward_pass()
 
     def read(self) -> tuple[int, ...] | None:
         """Return the size that was read last; by this thread, if it has read one."""
         if torch.compiler.is_compiling() or not self.is_of_thread:
             return self.last
-        # A backward pass that computes something again may do so in a thread of its own.
-        return getattr(self._of_threads, "size", self.last)
+        # A backward pass that computes something again may do so in a thread of its own, as on a
+        # GPU. What such a thread has read in an earlier one is of another input.
+        size, during = getattr(self._of_threads, "read", (None, None))
+        return size if during in (FORWARD, _backward_pass()) else self.last
 
     def __reduce__(self) -> tuple[type["SizeRead"], tuple[()]]:
         return SizeRead, ()  # a copy has read nothing yet
@@ -53,3 +58,8 @@ class NotesInput:
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         axes = zip(shape_of(inputs[0])[-len(self.shortening) :], self.shortening, strict=True)
         self.size_read.note(tuple(n - k for n, k in axes))
+
+
+def _backward_pass() -> int:
+    """Return the number of the backward pass that this thread carries out."""
+    return torch._C._current_graph_task_id()  # as torch.utils.checkpoint asks for it
