@@ -166,7 +166,10 @@ class SizeTrace(Observer):
         self._inside -= 1
         name = self.names[layer]
         read = self.grids.get(x) or Grid(tuple(x.shape[2:]), ["[input]"])
-        self.grids[output] = made = Grid(tuple(output.shape[2:]), [name], sources=[read])
+        # The same layer makes the same size of the same.
+        before = [u.made for u in self.uses if u.name == name and u.read.root() is read.root()]
+        made = before[0] if before else Grid(tuple(output.shape[2:]), [name], sources=[read])
+        self.grids[output] = made
         self.sites[output] = self.sites.get(x, frozenset()) | {name}
         self.uses.append(Use(name, read, made))
 
