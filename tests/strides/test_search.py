@@ -111,8 +111,8 @@ def test_each_training_begins_with_the_same_weights_and_modes_at_the_strides_of_
         assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
         tried.append(space.read())
         with torch.no_grad():
-            for value in model.state_dict().values():
-                value.add_(1)
+            for name, value in model.state_dict().items():
+                value.add_(name != "0.stride")
         model(torch.randn(4, 1, 32, 32)).sum().backward()
         model.train(len(tried) % 2 == 0)
         losses.append(tried[-1][0])
@@ -188,6 +188,57 @@ def test_strides_at_which_a_network_diverges_are_never_found():
     search(model, train, budget, trials=8)
     assert any(one < other for one, other in count)
     assert model[0].strides[0] > model[0].strides[1]
+
+
+class Counts(nn.Module):
+    """Notes how often it has run where no state has it, and where one has."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("unsaved", torch.zeros(()), persistent=False)
+        self.register_buffer("saved", torch.zeros(()))
+
+    def forward(self, x):
+        self.unsaved, self.saved = self.unsaved + 1, self.saved + 1
+        return x
+
+
+def fails(model):
+    raise ZeroDivisionError("of the user")
+
+
+def moves(model):
+    with torch.no_grad():
+        model[0].stride.mul_(1.01)
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "message"),
+    [
+        (fails, ZeroDivisionError, "of the user"),
+        (moves, ValueError, "train has moved strides.*with_strides=False"),
+        (lambda model: None, TypeError, "train must return its loss.*got a NoneType"),
+        (lambda model: torch.ones(3), TypeError, r"one number .*got a Tensor of shape \(3,\)"),
+        (lambda model: math.nan, FloatingPointError, "none of 3 trials has a loss"),
+    ],
+)
+def test_a_search_that_fails_leaves_the_network_as_it_was(end, error, message):
+    model = network().append(Counts())
+    budget, before = Budget(model, SIZE, macs=MACS), state(model)
+    strides = model[0].strides
+
+    def train():
+        model.eval()
+        with torch.no_grad():
+            model[1].weight.add_(model(torch.randn(4, *SIZE)).mean())
+        return end(model)
+
+    with pytest.raises(error, match=message):
+        search(model, train, budget, trials=6)
+    check_same(model, before)
+    assert model[0].strides == strides
+    assert (model[-1].unsaved, model[-1].saved) == (0, 0)
 
 
 def test_a_wrapped_network_is_searched_as_it_is():

@@ -1,7 +1,9 @@
 """Finds the strides of any network, with a training of one's own."""
 
 import copy
+import math
 from collections.abc import Callable
+from numbers import Real
 
 from torch import Tensor, nn
 
@@ -32,14 +34,20 @@ def search(
         model: a network with learnable strides, in which their windows should have no ramp
             (``smoothness=0``, ``convention="tight"``) so that it costs what it will cost later.
         train: trains the network from the weights it has, with an optimiser and a schedule of its
-            own, and returns its loss on examples that are held out, always the same, in eval mode.
-            Half of the steps that one would train it for is enough.
+            own that leave strides as they are, and returns its loss on examples that are held out,
+            always the same, in eval mode. Half of the steps that one would train it for is enough.
         budget: what the network may cost, ``Budget(model, input_size, macs=...)``.
         trials: how often to train it.
         seed: of what is tried.
 
     Returns:
         What was found.
+
+    Raises:
+        TypeError: if ``train`` returns no number.
+        ValueError: if the budget is of another network or not spent, or ``train`` moves strides.
+        FloatingPointError: if no training comes to a finite loss. After these errors, and after any
+            of ``train`` itself, the network is what it was before.
 
     >>> import torch
     >>> from diffstride import DiffStride2d, parameter_groups
@@ -65,23 +73,64 @@ def search(
     if network is not unwrapped(model):
         raise ValueError("budget must be of the model that is searched, and is of another")
     chooser = StrideTrials(StrideSpace(budget), trials, seed=seed)
-    state = copy.deepcopy(network.state_dict())
-    modes = {module: module.training for module in network.modules()}
+    restore = _restoring(network)
 
-    def begin_at(point: Point) -> None:
-        network.load_state_dict(state)
-        network.zero_grad()
-        for module, mode in modes.items():
-            module.training = mode
+    def score_at(point: Point) -> float:
+        restore()
         chooser.space.write(point)
+        written = chooser.space.read()
+        score = _number(train())
+        if not math.dist(written, chooser.space.read()) <= _MOVED:
+            raise ValueError(
+                "train has moved strides, whose loss it is to tell: leave them out of its "
+                "optimiser, as parameter_groups(model, ..., with_strides=False) does"
+            )
+        return score
 
     points: list[Point] = []
     scores: list[float] = []
-    while wave := chooser.next(points, scores):
-        for point in wave:
-            begin_at(point)
-            score = train()
-            scores.append(score.item() if isinstance(score, Tensor) else float(score))
-            points.append(point)
-    begin_at(points[best(points, scores)])
+    try:
+        while wave := chooser.next(points, scores):
+            scores += map(score_at, wave)
+            points += wave
+    finally:
+        restore()
+    chooser.space.write(points[best(points, scores)])
     return StridePlan.of(model, budget.model.input_size)
+
+
+_MOVED = 1e-5
+"""By how much logarithms of strides have changed that did not just lose a last digit."""
+
+
+def _restoring(network: nn.Module) -> Callable[[], None]:
+    """Return what brings a network back to the state and the modes that it has now."""
+    state = copy.deepcopy(network.state_dict())
+    modes = {module: module.training for module in network.modules()}
+    # Those that no state has; by name, as a network may have others in their places.
+    unsaved = {
+        module: {name: copy.deepcopy(module._buffers[name]) for name in names}
+        for module in network.modules()
+        if (names := module._non_persistent_buffers_set)
+    }
+
+    def restore() -> None:
+        network.load_state_dict(state)
+        for module, buffers in unsaved.items():
+            module._buffers.update(copy.deepcopy(buffers))
+        network.zero_grad()
+        for module, mode in modes.items():
+            module.training = mode
+
+    return restore
+
+
+def _number(score: object) -> float:
+    if isinstance(score, Tensor) and score.numel() == 1:
+        return score.item()
+    if not isinstance(score, Real):
+        kind = type(score).__name__
+        if isinstance(score, Tensor):
+            kind = f"Tensor of shape {tuple(score.shape)}"
+        raise TypeError(f"train must return its loss, one number for all examples; got a {kind}")
+    return float(score)
