@@ -271,3 +271,9 @@ def test_what_is_best_is_so_by_its_own_score_and_by_those_of_others():
     plane = plane_through(line, scores)
     both = [score + plane(point) for score, point in zip(scores, line, strict=True)]
     assert all(one < other for one, other in pairwise(both))
+
+
+def test_what_diverged_is_never_best_however_few_did_not():
+    points = [(0.0, 1.0), (1.0, 0.0), (2.0, 1.0)]
+    assert best(points, [math.nan, 1.0, math.inf]) == 1
+    assert best(points, [math.nan, math.inf, 1.0]) == 2

@@ -84,7 +84,10 @@ class StrideTrials:
 
 
 def best(points: Sequence[Point], scores: Sequence[float]) -> int:
-    """Return which point is best by its own score and by what the others say, each counted half."""
+    """Return which point is best by its own score and by what the others say, each counted half.
+
+    It is one whose score is a finite number.
+    """
     return _ranked(points, scores)[0]
 
 
@@ -93,7 +96,7 @@ def _ranked(points: Sequence[Point], scores: Sequence[float]) -> list[int]:
     known = finite(scores)
     plane = plane_through(points, known)
     both = [score + plane(point) for point, score in zip(points, known, strict=True)]
-    return sorted(range(len(points)), key=both.__getitem__)
+    return sorted(range(len(points)), key=lambda i: (not math.isfinite(scores[i]), both[i]))
 
 
 def finite(scores: Sequence[float]) -> list[float]:

@@ -76,6 +76,13 @@ def test_what_was_tried_has_the_loss_and_the_strides_of_each_trial(tmp_path):
     assert labels | {"stride; upright: the beginning"} <= words
 
 
+def test_trials_that_have_not_come_to_their_end_have_no_loss_to_show(tmp_path):
+    folder = write_search(tmp_path / "a")
+    search = Search(folder)
+    write_document(search.search_file, replace(search.settings, trial_epochs=9))
+    assert "What was tried" not in headings(page.render([folder]))
+
+
 def test_trials_without_a_plan_show_their_losses_alone(tmp_path):
     html = page.render([write_search(tmp_path / "a", STAGES[:1])])
     assert "Loss of each trial, in the order they were made" in html

@@ -23,6 +23,7 @@ from diffstride.lab.search.searched_network import learnable
 from diffstride.lab.search.trials import Trials, loss
 from diffstride.lab.sweeps import engines
 from diffstride.lab.training import recipes, runner
+from diffstride.lab.training.callbacks import AFTER_DIVERGENCE
 from diffstride.lab.training.preparation import build_model
 from diffstride.lab.training.trained_run import evaluate
 from diffstride.strides.trials import best
@@ -286,7 +287,7 @@ def test_one_of_several_processes_is_refused(untrained, monkeypatch, capsys):
 def test_a_search_that_fails_in_its_first_epoch_leaves_nothing(capsys):
     refused(
         [*SEARCH, "--optim.lr", "1e30"],
-        r"runs/a/learn/00[123] failed: diffstride: .* became .* in epoch 1",
+        "none of 3 trials has a loss that is a finite number: training diverged with all strides",
         capsys,
     )
     assert not Path("runs").exists()
@@ -479,6 +480,33 @@ def test_a_trial_that_fails_is_told_by_name_and_the_same_search_goes_on(stand_in
     assert begun(config).plan
     assert stand_in.calls[4] == "resume 002"
     assert stand_in.calls[5:8] == ["train 004", "train 005", "train 006"]
+
+
+DIVERGES = """
+if (left := {left}):
+    (run / "metrics.csv").write_text("epoch,step,test_loss,test_accuracy\\n1,2,0.01,1.0\\n")
+else:
+    shutil.rmtree(run)
+sys.exit("diffstride: the loss became nan in epoch 1: {advice}; what was learned is kept")
+"""
+
+
+def test_a_trial_that_diverges_is_as_bad_as_the_worst_and_is_not_tried_again(stand_in):
+    for name, left in (("002", True), ("005", False)):
+        Path("do", name).write_text(DIVERGES.format(left=left, advice=AFTER_DIVERGENCE))
+    Path("do/found").write_text("sys.exit('it broke here')")
+    config = config_of("--name", "b", "--trainer.epochs", "4")
+    with pytest.raises(documents.RunError, match="compare/found failed: it broke here"):
+        begun(config)
+    trained = ["train 001", "train 002", "resume 002", "train 003", "train 004", "train 005"]
+    trained += ["train 005", "train 006"]
+    assert sorted(stand_in.calls[:8]) == sorted(trained)
+    for name in ("002", "005", "found"):
+        Path("do", name).unlink()
+    search = begun(config)
+    assert not {"train 005", "resume 002"} & {*stand_in.calls[8:]}
+    learned = {run.name: run.config.model.strides for run in search.runs("learn")}
+    assert search.plan.learned in [learned[name] for name in ("001", "003", "004", "006")]
 
 
 @pytest.mark.parametrize("name", ["begin", "found"])

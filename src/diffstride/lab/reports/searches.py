@@ -58,10 +58,10 @@ def trials(chapter: Chapter) -> Section:
     """The losses of all trials one after another, and which strides were tried."""
     search = _search(chapter)
     runs = [run for run in search.runs("learn") if run.name != "penalty"]
-    done = [run for run in runs if run.metrics_file.is_file()]
+    settings, losses, rows = search.settings, [], []
+    done = [run for run in runs if run.is_finished(settings.trial_epochs)]
     if not done:
         return Section("What was tried", "", [])
-    settings, losses, rows = search.settings, [], []
     for run in done:
         last = run.metrics("test_loss")[-1]
         losses.append(float(last["test_loss"]))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.config_file import flat
@@ -15,6 +16,7 @@ from diffstride.lab.search.configs import trial_config
 from diffstride.lab.search.searched_network import SearchedNetwork, Strides
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.sweep import train_all
+from diffstride.lab.training.callbacks import AFTER_DIVERGENCE
 from diffstride.strides.space import Point
 from diffstride.strides.trials import StrideTrials, best
 
@@ -59,25 +61,46 @@ def learn_by_trials(search: Search, network: SearchedNetwork, engine: engines.Op
             names.setdefault(strides, f"{len(names) + 1:03}")
         new = {names[s]: trial_config(config, s, settings.trial_epochs) for s in wave}
         number = f"{len(trials.losses) + 1} to {len(trials.strides)} of {settings.trials}"
-        train_runs(search, "learn", new, f"trials {number}, {epochs} each", engine)
-        trials.losses += [loss(Run(search.folder / "learn" / names[s])) for s in wave]
+        what = f"trials {number}, {epochs} each"
+        train_runs(search, "learn", new, what, engine, may_diverge=True)
+        runs = [Run(search.folder / "learn" / names[strides]) for strides in wave]
+        finished = [run.is_finished(settings.trial_epochs) for run in runs]
+        losses = zip(runs, finished, strict=True)
+        trials.losses += [loss(run) if is_there else math.inf for run, is_there in losses]
     return trials.best
 
 
 def train_runs(
-    search: Search, stage: str, configs: Mapping[str, Config], what: str, engine: engines.Options
+    search: Search,
+    stage: str,
+    configs: Mapping[str, Config],
+    what: str,
+    engine: engines.Options,
+    may_diverge: bool = False,
 ) -> None:
-    """Bring runs of a stage to their end, several at a time; a RunError if one fails."""
+    """Bring runs of a stage to their end, several at a time; a RunError if one fails.
+
+    One that diverges may stay as it is, and then is not tried again: decisions that follow from it
+    must not change when a search goes on.
+    """
     out = search.folder / stage
     named = {name: replace(c, name=name, out=str(out)) for name, c in configs.items()}
     for name, config in named.items():
         config.check()
         _check_run(Run(out / name), config)
+    if may_diverge:
+        named = {name: config for name, config in named.items() if not _has_diverged(out / name)}
     if all(Run(out / name).is_finished(c.trainer.epochs) for name, c in named.items()):
         return
     say(f"{stage if stage in STAGES else ', '.join(named)}: {what}")
     for name, error in train_all(named, out.absolute(), engine).items():
-        raise RunError(f"{out / name} failed: {error}")
+        if not (may_diverge and AFTER_DIVERGENCE in error):
+            raise RunError(f"{out / name} failed: {error}")
+        say(f"{name} counts as bad as the worst of those that did not diverge")
+
+
+def _has_diverged(folder: Path) -> bool:
+    return AFTER_DIVERGENCE in engines.last_line(folder)
 
 
 def _check_run(run: Run, config: Config) -> None:

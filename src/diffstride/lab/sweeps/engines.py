@@ -106,7 +106,7 @@ class Job(NamedTuple):
                 code = self._process(log, variables, stop, start)
                 if stop.is_set() or code == 0:
                     return "stopped" if stop.is_set() else None
-                error = self._last_line() if code > 0 else f"killed by signal {-code}"
+                error = last_line(self.folder) if code > 0 else f"killed by signal {-code}"
         return error
 
     def _process(
@@ -139,14 +139,16 @@ class Job(NamedTuple):
             process.kill()
             process.wait()
 
-    def _last_line(self) -> str:
-        """Return the last line that the process printed."""
-        text = log_file(self.folder).read_text(errors="replace")
-        lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
-        # After the message of an error of an unexpected kind comes how to see more of it.
-        if len(lines) > 1 and lines[-1].endswith("--debug shows where)"):
-            lines.pop()
-        return lines[-1] if lines else "it said nothing"
+
+def last_line(folder: Path) -> str:
+    """Return the last line that the process of a run has printed."""
+    log = log_file(folder)
+    text = log.read_text(errors="replace") if log.exists() else ""
+    lines = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
+    # After the message of an error of an unexpected kind comes how to see more of it.
+    if len(lines) > 1 and lines[-1].endswith("--debug shows where)"):
+        lines.pop()
+    return lines[-1] if lines else "it said nothing"
 
 
 def usable_cores() -> int:

@@ -284,8 +284,12 @@ def strides_text(network: nn.Module) -> str:
     return f"  strides {', '.join(strides)}" if strides else ""
 
 
+AFTER_DIVERGENCE = "try a smaller --optim.lr or --optim.stride_lr"
+"""What nothing but the error of a training that diverged says."""
+
+
 def diverged(what: str, trainer: Trainer) -> FloatingPointError:
     """Return the error of a training whose numbers became infinite or no numbers."""
-    epoch, advice = trainer.current_epoch + 1, "try a smaller --optim.lr or --optim.stride_lr"
+    epoch, advice = trainer.current_epoch + 1, AFTER_DIVERGENCE
     left = "what was learned before is kept" if epoch > 1 else "nothing was learned, no run is left"
     return FloatingPointError(f"{what} in epoch {epoch}: {advice}; {left}")
