@@ -143,26 +143,6 @@ def test_a_module_around_a_function_goes_back_as_a_whole():
     assert {up.kind for up in report.ways_up} == {"SubpixelUpsample"}
 
 
-SIAMESE = {
-    "decoded one by one": lambda m, a, b: torch.cat([m.up(a), m.up(b)], 1),
-    "compared": lambda m, a, b: m.up((a - b).abs()),
-}
-
-
-@pytest.mark.parametrize("name", SIAMESE)
-def test_an_encoder_that_runs_twice_before_its_decoder_is_undone(name):
-    def forward(m, x):
-        return SIAMESE[name](m, *map(m.down, x.split(1, 1)))
-
-    model = Does(forward, down=upsampling(), up=build("pixel shuffle")[0][5:])
-    converted, report = convert(model, torch.randn(2, 2, 32, 32))
-    assert [(up.name, up.undoes) for up in report.ways_up] == [
-        ("up.5", "down.3"),
-        ("up.6", "down.1"),
-    ]
-    assert converted(torch.randn(2, 2, 33, 37)).shape[2:] == (33, 37)
-
-
 def test_copies_and_pickles_follow_their_own_layers():
     converted, _ = convert(*build("transposed convolutions"))
     for other in (copy.deepcopy(converted), pickle.loads(pickle.dumps(converted))):

@@ -47,6 +47,9 @@ def check_sizes(
             layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
         _check_run(model, example, traced, names)
     except CantTake as error:
+        if overtaken := [way.name for way in traced.ways_up if way.overtaken]:
+            why = why_not(traced.ways_up, overtaken[0])
+            raise ValueError(f"{why}. It said: {error.__cause__}") from error
         if not isinstance(model.get_submodule(error.name), nn.Linear):
             raise
         reader = error.name

@@ -103,6 +103,8 @@ class WayUp(NamedTuple):
     size_after: Size
     undoes: str
     """The site that has read the size that is made; empty if there is none."""
+    overtaken: str = ""
+    """If there is none: a site that has, but has run again since."""
 
 
 class SizeTrace(Observer):
@@ -199,7 +201,9 @@ class SizeTrace(Observer):
             self.resizings = [r for r in self.resizings if not f"{r.name}.".startswith(parts)]
         elif not is_way_up(layer):
             return
-        self.ways_up.append(WayUp(name, read.size, size, readers[-1] if readers else ""))
+        earlier = [u.name for u in self.uses if target and u.read.root() is target.root()]
+        undone = (readers[-1], "") if readers else ("", earlier[-1] if earlier else "")
+        self.ways_up.append(WayUp(name, read.size, size, *undone))
 
     def operation(self, operation: Operation) -> None:
         given = [x for x in operation.inputs if x in self.sites]

@@ -63,6 +63,11 @@ def why_not(ways: Sequence[WayUp], name: str) -> str:
     if way is None:
         return ""
     sizes = f"{times(way.size_after)} of {times(way.size_before)}"
+    if way.overtaken:
+        return (
+            f"{name} makes {sizes}, as {way.overtaken} has read, which has run again since, so "
+            f"that there is no way back: have a layer of its own in each place where it runs"
+        )
     return (
         f"{name} makes {sizes}, and nothing that is converted before it has read a map of "
         f"{times(way.size_after)}: an input whose sizes can be divided by all strides may help"
