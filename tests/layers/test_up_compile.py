@@ -1,6 +1,8 @@
 """torch.compile and torch.export of the way up: few graphs while sizes move."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -86,6 +88,28 @@ def test_a_u_net_whose_strides_and_inputs_change(training):
                 torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-2)
     if TORCH > (2, 6):
         assert frames[-1] == frames[5]  # not one a size
+
+
+def test_threads_that_run_compiled_layers_do_not_see_each_others_sizes():
+    down = SpectralPool2d(2)
+    network = nn.Sequential(down, nn.ReLU(), down.up())
+    compiled, wrong, together = torch.compile(network, backend="eager"), [], threading.Barrier(2)
+    sizes = [(17, 20), (20, 23)]
+    for size in sizes:
+        with torch.no_grad():
+            compiled(torch.randn(1, 1, *size))
+
+    @torch.no_grad()
+    def run(size):
+        together.wait()
+        for _ in range(50):
+            y = compiled(torch.randn(1, 1, *size))
+            if y.shape[2:] != size:
+                wrong.append((size, y.shape))
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, sizes))
+    assert not wrong
 
 
 def test_eval_is_one_graph_of_all_levels():

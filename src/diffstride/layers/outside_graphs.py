@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from diffstride.layers.diffstride import DiffStrideNd
+from diffstride.layers.size_read import SizeRead
 from diffstride.layers.undo import Undo
 
 STALE = (
@@ -54,6 +55,20 @@ def size_to_make(layer: Undo) -> tuple[int, ...]:
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _size_to_make(layer: Undo) -> tuple[int, ...]:
     return layer.size_to_make()
+
+
+def note(read: SizeRead, size: tuple[int, ...]) -> None:
+    """Remember a size that is read, for a graph that is being made; see ``size_to_make``."""
+    # The compiler leaves what has no tensors to Python, and so may leave this.
+    if torch.compiler.is_dynamo_compiling() and is_graph_whole():
+        read.note_in_graph(size)
+    else:
+        _note(read, size)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _note(read: SizeRead, size: tuple[int, ...]) -> None:
+    read.note_in_thread(size)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -27,14 +27,25 @@ class SizeRead:
 
     def note(self, size: tuple[int, ...]) -> None:
         """Remember a size."""
-        self.last = size
-        self.is_of_thread = not torch.compiler.is_compiling()  # which can't look into threads
-        if self.is_of_thread:
-            self._of_threads.read = size, _backward_pass()
+        if torch.compiler.is_dynamo_compiling():
+            from diffstride.layers import outside_graphs  # which loads the compiler
+
+            outside_graphs.note(self, size)
+        else:
+            self.note_in_thread(size)
+
+    def note_in_graph(self, size: tuple[int, ...]) -> None:
+        """Remember a size in a graph, which can't look into threads."""
+        self.last, self.is_of_thread = size, False
+
+    def note_in_thread(self, size: tuple[int, ...]) -> None:
+        """Remember a size that this thread has read."""
+        self.last, self.is_of_thread = size, True
+        self._of_threads.read = size, _backward_pass()
 
     def read(self) -> tuple[int, ...] | None:
         """Return the size that was read last; by this thread, if it has read one."""
-        if torch.compiler.is_compiling() or not self.is_of_thread:
+        if torch.compiler.is_dynamo_compiling() or not self.is_of_thread:
             return self.last
         # A backward pass that computes something again may do so in a thread of its own, as on a
         # GPU. What such a thread has read in an earlier one is of another input.
