@@ -192,3 +192,23 @@ def test_slopes_tell_what_the_cost_does_where_sizes_are_large(make, size):
             for step in (0.02, -0.02)
         ]
         assert slope == pytest.approx((ends[0] - ends[1]) / 0.04, rel=0.03)
+
+
+def test_strides_at_random_avoid_jumps_of_the_cost():
+    """Maps here have two samples or three: one more is a third of what the second layer costs."""
+    model = nn.Sequential(*network(1, 2, max_stride=8.0), nn.Conv1d(8, 64, 3, padding=1))
+    space = StrideSpace(Budget(model, (2, 24), macs=5_000))
+    drawn = [space.anywhere(Random(i)) for i in range(40)]
+    found = [space.random(Random(i)) for i in range(40)]
+    assert not all(map(space.keeps, drawn))
+    for i, point in enumerate(found):
+        assert (point == drawn[i]) == space.keeps(drawn[i])
+        check(space, point)
+
+
+def test_where_no_strides_keep_a_budget_any_are_taken():
+    """A sample more or less is 38 multiply-accumulates, and the budget is in between."""
+    space = StrideSpace(Budget(network(1, 1), (2, 7), macs=60))
+    costs = {space.budget.cost_at((math.log(7 / m),)) for m in range(1, 8)}
+    assert all(abs(cost / 60 - 1) > 0.02 for cost in costs)
+    assert space.random(Random(0)) == space.anywhere(Random(0))

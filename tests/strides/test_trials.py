@@ -36,8 +36,23 @@ class Simplex:
     def towards(self, direction):
         return tuple(4 * part / sum(direction) for part in direction)
 
-    def random(self, numbers):
+    def anywhere(self, numbers):
         return self.towards([numbers.random() for _ in range(self.number)])
+
+    random = anywhere
+
+    def keeps(self, point):
+        return True
+
+
+class Holed(Simplex):
+    """Half of it misses the budget: there, where a plane through the scores would have all go."""
+
+    def random(self, numbers):
+        return next(point for _ in range(100) if self.keeps(point := self.anywhere(numbers)))
+
+    def keeps(self, point):
+        return point[0] >= 1
 
 
 class Problem:
@@ -153,6 +168,15 @@ def test_what_is_proposed_lies_as_far_off_as_its_wave_may(seed):
         assert max(math.dist(point, (1.0,) * 4) for point in wave) > 0.6 * part * half
     anywhere = Random(f"{seed} trials 0")
     assert waves[0] == [space.random(anywhere) for _ in range(12)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_misses_the_budget_is_not_tried_however_good_it_looks(seed):
+    for space, share in ((Holed(), 1.0), (Simplex(), 0.7)):
+        _, points, _ = carried_out(StrideTrials(space, seed=seed), lambda point: point[0])
+        kept = [point for point in points if Holed().keeps(point)]
+        assert (len(kept) == len(points)) == (share == 1.0)
+        assert len(kept) <= share * len(points)
 
 
 def test_what_is_tried_depends_on_the_seed_and_the_scores_alone():

@@ -13,7 +13,10 @@ Point = tuple[float, ...]
 
 LARGEST = 16.0
 """No stride is chosen at random that is larger than this."""
+MISSED = 0.02
+"""By what part of the budget strides that are tried may miss it."""
 _HALVINGS = 30
+_DRAWS = 100
 
 
 class StrideSpace:
@@ -67,9 +70,25 @@ class StrideSpace:
             low, high = (middle, high) if self.budget.cost_at(point) > limit else (low, middle)
         return self.fitted([high * part for part in direction])
 
-    def random(self, numbers: Random) -> Point:
+    def keeps(self, point: Sequence[float]) -> bool:
+        """Return whether the network costs what the budget says at a point, to two per cent.
+
+        Where maps are tiny, one size more or less is a jump of the cost, and some points lie at it.
+        """
+        return bool(abs(self.budget.cost_at(point) / self.budget.limit - 1) <= MISSED)
+
+    def anywhere(self, numbers: Random) -> Point:
         """Return any point: each stride has a random part in what is downsampled."""
         return self.towards([numbers.random() for _ in range(len(self))])
+
+    def random(self, numbers: Random) -> Point:
+        """Return any point at which the budget is kept, if there is one among many."""
+        points = [self.anywhere(numbers)]
+        while not self.keeps(points[-1]):
+            if len(points) == _DRAWS:
+                return points[0]
+            points.append(self.anywhere(numbers))
+        return points[-1]
 
     def between(self, one: Point, other: Point, spread: float, numbers: Random) -> Point:
         """Return a point somewhere between two, and as far off as ``spread`` says."""

@@ -68,17 +68,20 @@ class StrideTrials:
 
         def proposed() -> Iterator[Point]:
             while True:
-                point = self.space.random(numbers)
+                point = self.space.anywhere(numbers)
                 if math.dist(point, middle) <= radius:
                     yield point
 
-        return [min(islice(proposed(), PROPOSED), key=plane) for _ in range(wanted)]
+        def rank(point: Point) -> tuple[bool, float]:
+            return not self.space.keeps(point), plane(point)
+
+        return [min(islice(proposed(), PROPOSED), key=rank) for _ in range(wanted)]
 
     @cached_property
     def _extent(self) -> tuple[Point, float]:
         """Return the middle of all strides, and how far one half of those at random lie from it."""
         numbers = Random(f"{self.seed} extent")
-        some = [self.space.random(numbers) for _ in range(MEASURED)]
+        some = [self.space.anywhere(numbers) for _ in range(MEASURED)]
         middle = tuple(statistics.fmean(column) for column in zip(*some, strict=True))
         return middle, statistics.median(math.dist(point, middle) for point in some)
 
