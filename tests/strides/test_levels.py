@@ -128,6 +128,7 @@ def test_it_is_read_written_and_leaves_the_network_alone():
     model = unet([(1.9, 1.0), (2.0, 2.0), (2.0, 3.0)])
     before = [layer.strides for layer in learned_strides(model).values()]
     plan = stride_plan(model, (3, 64, 48))
+    assert stride_plan(nn.DataParallel(model), (3, 64, 48)) == plan
     assert before == [layer.strides for layer in learned_strides(model).values()]
     assert plan.strides == [[1, 1], [2, 1], [2, 2], [2, 3]]
     record = plan.as_dict()

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from diffstride.analysis.cost_record import short_count
+from diffstride.analysis.restoring import unwrapped
 from diffstride.strides.sites import find_sites
 from diffstride.strides.steps_down import find_steps, kernel_sizes, whole_steps
 from diffstride.text import aligned, times
@@ -123,8 +124,8 @@ def stride_plan(model: nn.Module, input_size: Sequence[int]) -> LevelPlan:
     stride go on sharing it. How near the cost is, the plan says.
 
     Args:
-        model: a network with layers that have a stride, learnable or fixed. It is run without
-            computing, and left as it is.
+        model: a network with layers that have a stride, learnable or fixed, or one wrapped for
+            training in parallel. It is run without computing, and left as it is.
         input_size: of one example, (channels, *spatial).
 
     Raises:
@@ -147,6 +148,7 @@ def stride_plan(model: nn.Module, input_size: Sequence[int]) -> LevelPlan:
     >>> plan.nnunet()["strides"]
     [[1, 1], [2, 1], [2, 2], [2, 3]]
     """
+    model = unwrapped(model)
     sites, cost = find_sites(model, input_size)
     size = tuple(input_size[1:])
     steps = find_steps(model, sites, size)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from diffstride.analysis.cost_record import LayerCost
-from diffstride.analysis.restoring import unwrapped
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.converted import Converted, shortening
 from diffstride.strides.rounding import (
@@ -94,7 +93,7 @@ def find_steps(
 
 def _lost(model: nn.Module, site: StrideSite) -> tuple[int, ...]:
     """Return how many samples an axis loses in the layer of torch that has the stride in it."""
-    parent = unwrapped(model).get_submodule(site.name.rpartition(".")[0])
+    parent = model.get_submodule(site.name.rpartition(".")[0])
     comes_after = isinstance(parent, Converted) and not parent.downsample_first
     if site.name and (comes_after or isinstance(parent, DiffStrideConvNd)):
         return shortening(parent, len(site.strides))
@@ -178,9 +177,8 @@ def kernel_sizes(
     Convolutions of 1×1 are left aside. A convolution that has the stride belongs to the level that
     it leads to; where the level above has no other, it is that one's too.
     """
-    inside = unwrapped(model)
     levels = {
-        inside.get_submodule(site.name): level
+        model.get_submodule(site.name): level
         for level, step in enumerate(steps, 1)
         for site in step.sites
     }
