@@ -5,7 +5,7 @@ The text under a field is its help, which comes at once: nothing heavy is import
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.limits import check_limits, limited
@@ -18,7 +18,10 @@ ModelName: TypeAlias = Literal[
     "efficientnet_b0",
     "audio_cnn",
     "signal_cnn",
+    "unet",
 ]
+DENSE = ("unet",)
+"""The networks that score every place of an example, and so classify none."""
 Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
 
 
@@ -186,6 +189,12 @@ class Config:
         if data.kind == "signals" and self.model.name not in masking:
             wanted = f"{', '.join(masking)}, which leave out what is added to short signals"
             raise ValueError(f"--model.name must be one of {wanted}, got {self.model.name}")
+        if self.model.name in DENSE:
+            scores = f"{self.model.name} scores every place of an example and not the whole"
+            others = ", ".join(name for name in get_args(ModelName) if name not in DENSE)
+            raise ValueError(
+                f"--model.name {self.model.name} can't classify: {scores}. Take one of {others}"
+            )
         if data.kind != "audio" and self.trainer.steps:
             raise ValueError("--trainer.steps is for --data.kind audio")
 
