@@ -9,6 +9,7 @@ from torch import Tensor
 from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
 from diffstride.core.work import resampling_macs
+from diffstride.layers.joined import PLANNED_FORWARDS
 from diffstride.layers.resizer import Resizer, Size
 from diffstride.layers.size_read import SizeRead
 
@@ -133,3 +134,6 @@ class Undo(Resizer):
 
     def extra_repr(self) -> str:
         return f"{type(self.undone).__name__}, norm={self.norm!r}"
+
+
+PLANNED_FORWARDS.append(Undo.forward)
