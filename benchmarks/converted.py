@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.benchmark import timer
 
 from benchmarks import harness
 from diffstride import convert, cost
@@ -80,7 +81,9 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
     return step
 
 
-def measured(networks: Networks, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(
+    networks: Networks, options: argparse.Namespace, clock: Callable[[], float] = timer
+) -> list[dict[str, Any]]:
     """Return a row for each network."""
     rows = []
     for name, (make, shape) in networks.items():
@@ -93,7 +96,7 @@ def measured(networks: Networks, options: argparse.Namespace) -> list[dict[str, 
         macs = {side: cost(one, shape[1:]).macs for side, one in {**sides, "paper": paper}.items()}
         whole = macs.pop("before conversion")
         steps = {side: training_step(one, x) for side, one in sides.items()}
-        times = harness.interleaved(steps, options.rounds)
+        times = harness.interleaved(steps, options.rounds, clock)
         rows.append(
             {
                 "network": name,

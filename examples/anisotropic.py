@@ -14,6 +14,10 @@ where another one grows. Nothing is lost along the axis without detail, and much
 so there strides must grow. It is axis 0 for seed 0, 1 for seed 1 and 2 for seed 2, because a layer
 that only liked one axis better would be found out by the others.
 
+Strides follow their gradients as these are (SGD). `--per-cent` shows what `StrideOptimizer` makes
+of it, which moves each stride by a part of itself whatever the size of its gradient: that of an
+axis without detail is nearly 0, and chance then counts as much as need elsewhere.
+
 It takes a few seconds for each seed. What to look at: the strides at the end, and in the figure,
 runs/anisotropic.png: how they drift apart while they are learned.
 """
@@ -26,7 +30,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diffstride import Budget, DiffStride3d, convert, cost, parameter_groups
+from diffstride import Budget, DiffStride3d, StrideOptimizer, convert, cost, parameter_groups
 from diffstride.functional import spectral_pool, spectral_resize
 
 SIZE, FACTOR, FIRST = 16, 4, 1.6
@@ -117,9 +121,12 @@ def train(task: str, axis: int, seed: int, args: argparse.Namespace) -> Tensor:
     weights = torch.optim.AdamW(
         parameter_groups(model, lr=5e-3, weight_decay=0.01, with_strides=False)
     )
-    # As large as they are, gradients say how much more one axis needs than another.
-    rate = 5.0 if task == "classifier" else 1.0
-    strides = torch.optim.SGD([layer.stride for layer in layers], lr=rate)
+    strides: torch.optim.Optimizer
+    if args.per_cent:
+        strides = StrideOptimizer(model, 0.02, steps=args.steps)
+    else:  # as large as they are, gradients say how much more one axis needs than another
+        rate = 5.0 if task == "classifier" else 1.0
+        strides = torch.optim.SGD([layer.stride for layer in layers], lr=rate)
     history = [[layer.strides for layer in layers]]
     for _ in range(args.steps):
         if task == "classifier":
@@ -167,6 +174,7 @@ def main() -> None:
     add("--seed", type=int, nargs="+", default=[0, 1, 2], help="one or more (%(default)s)")
     add("--axis", type=int, choices=(0, 1, 2), help="without detail (the seed, modulo 3)")
     add("--steps", type=int, default=100, help="training steps of each (%(default)s)")
+    add("--per-cent", action="store_true", help="move strides by StrideOptimizer, not by SGD")
     add("--output", type=Path, default=Path("runs/anisotropic.png"), help="figure (%(default)s)")
     args = parser.parse_args()
     if args.steps < 1:
