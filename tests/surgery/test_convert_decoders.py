@@ -245,6 +245,11 @@ REFUSED = {
         32,
         "interpolate in 4.*2.conv reads 16 × 16 padded by a function to 17 × 17",
     ),
+    "padded to a skip of an odd size": (
+        usual.padded_to_skip,
+        35,
+        "up makes 34 × 34 of 17 × 17, almost what pool has read",
+    ),
     "a cropped skip": (usual.cropped_skip, 36, "can't take what comes to it now"),
     "a position for each patch": (
         lambda: usual.unetr(positions=True),

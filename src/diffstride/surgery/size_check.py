@@ -98,8 +98,8 @@ def _check_outputs(traced: SizeTrace, outputs: Sequence[Output], names: Sequence
         what = str(larger[0]) if larger else "something"
         why = ""
         if larger:
-            why = why_not(traced.ways_up, larger[0].name)
-            why = why or padded_before(traced.uses, larger[0].size_after)
+            why = padded_before(traced.uses, larger[0].size_after)
+            why = why or why_not(traced.ways_up, larger[0].name)
         skip = 2 if expected.is_map else 0
         raise ValueError(
             f"{what} makes maps larger after {small[0]}, and can't know which stride is learned "

@@ -103,6 +103,8 @@ class WayUp(NamedTuple):
     size_after: Size
     undoes: str
     """The site that has read the size that is made; empty if there is none."""
+    nearly: str = ""
+    """The site that has read almost this size, if none has read it: it was rounded between."""
 
 
 class SizeTrace(Observer):
@@ -194,9 +196,19 @@ class SizeTrace(Observer):
             self.grids[output] = target.root()
             parts = f"{name}."
             self.resizings = [r for r in self.resizings if not f"{r.name}.".startswith(parts)]
-        elif not is_way_up(layer):
+        near = [
+            use.name
+            for use in last.values()
+            if any(use.read.root() is grid for grid in behind)
+            # By less than the factor: that many samples may be lost where sizes are rounded.
+            and all(
+                abs(n - m) * k < m for n, m, k in zip(use.read.size, size, read.size, strict=True)
+            )
+        ]
+        if not readers and not near and not is_way_up(layer):
             return
-        self.ways_up.append(WayUp(name, read.size, size, readers[-1] if readers else ""))
+        undoes, nearly = (readers[-1], "") if readers else ("", near[-1] if near else "")
+        self.ways_up.append(WayUp(name, read.size, size, undoes, nearly))
 
     def operation(self, operation: Operation) -> None:
         given = [x for x in operation.inputs if x in self.sites]

@@ -58,6 +58,22 @@ def find_undone(
     return followed
 
 
+def check_none_is_rounded(ways: Sequence[WayUp]) -> None:
+    """Raise a ValueError for a layer that makes nearly the size that a site has read.
+
+    Something pads or crops what it makes, which fits at the initial strides alone: with others,
+    maps would lie beside each other that do not belong together, and nobody would notice.
+    """
+    for way in ways:
+        if way.nearly:
+            raise ValueError(
+                f"{way.name} makes {times(way.size_after)} of {times(way.size_before)}, almost "
+                f"what {way.nearly} has read, so it can't be told what it undoes: give an example "
+                f"whose sizes can be divided by all strides, or leave it as it is with "
+                f"exclude=[{way.name!r}]"
+            )
+
+
 def padded_before(uses: Sequence[Use], size: Size) -> str:
     """Return which site reads a map of this size padded by a function; empty if none does.
 
