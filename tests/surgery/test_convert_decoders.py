@@ -267,6 +267,14 @@ def test_what_can_not_follow_is_refused_by_name(name):
         convert(make(), torch.randn(1, 1, size, size))
 
 
+def test_positions_of_patches_stay_with_sizes_that_are_kept():
+    converted, _ = convert(
+        usual.unetr(positions=True), torch.randn(2, 1, 32, 32), output_size="keep"
+    )
+    converted(torch.randn(1, 1, 32, 32)).square().mean().backward()
+    assert converted.patches.downsample.stride.grad.abs().min() > 0
+
+
 def goes_back(size):
     """Down by two, and up again to a size that a function of the input's has."""
     return Does(
