@@ -8,15 +8,21 @@ with the paper's windows, R = 4. A training step has forward, backward and SGD. 
 relative to the network as it was.
 """
 
+import argparse
 import logging
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.benchmark import timer
 
 from benchmarks import harness
 from diffstride import convert, cost
+
+Networks = dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]
+NOTE = "float32; relative to the network before conversion"
 
 
 class Maps(nn.Module):
@@ -56,7 +62,7 @@ def mobilenet_v2() -> nn.Module:
     return transformers.MobileNetV2Model(transformers.MobileNetV2Config())
 
 
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+NETWORKS: Networks = {
     "ResNet-18": (resnet18, (8, 3, 224, 224)),
     "EfficientNet-B0": (efficientnet_b0, (16, 3, 96, 96)),
     "DenseNet-121, 3D": (densenet, (2, 1, 48, 48, 48)),
@@ -75,13 +81,12 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], None]:
     return step
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    options = harness.arguments(__doc__)
-    options.rounds = min(options.rounds, 7)
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+def measured(
+    networks: Networks, options: argparse.Namespace, clock: Callable[[], float] = timer
+) -> list[dict[str, Any]]:
+    """Return a row for each network."""
     rows = []
-    for name, (make, shape) in NETWORKS.items():
+    for name, (make, shape) in networks.items():
         torch.manual_seed(0)
         model, x = Maps(make()), torch.rand(2 if options.quick else shape[0], *shape[1:])
         sides = {"before conversion": model}
@@ -91,7 +96,7 @@ def main() -> None:
         macs = {side: cost(one, shape[1:]).macs for side, one in {**sides, "paper": paper}.items()}
         whole = macs.pop("before conversion")
         steps = {side: training_step(one, x) for side, one in sides.items()}
-        times = harness.interleaved(steps, options.rounds)
+        times = harness.interleaved(steps, options.rounds, clock)
         rows.append(
             {
                 "network": name,
@@ -105,7 +110,15 @@ def main() -> None:
                 "step ms": 1e3 * times["before conversion"],
             }
         )
-    harness.report("converted", rows, options, "float32; relative to the network before conversion")
+    return rows
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    options = harness.arguments(__doc__)
+    options.rounds = min(options.rounds, 7)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    harness.report("converted", measured(NETWORKS, options), options, NOTE)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ TABLES = (
     "conv",
     "network",
     "converted",
+    "unets",
     "frozen",
     "long",
     "signal",

@@ -83,6 +83,23 @@ def test_textures(axis, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_strides_grow_where_there_is_no_detail(tmp_path):
+    """For another axis each time, in both networks, at every site together with those before it."""
+    figure = tmp_path / "anisotropic.png"
+    result = run(EXAMPLES / "anisotropic.py", "--output", figure)
+    assert result.returncode == 0, result.stderr
+    lines = re.findall(r"^(.+), seed (\d), .+ axis (\d): (.+)$", result.stdout, re.MULTILINE)
+    found = [(task, int(seed), int(axis)) for task, seed, axis, _ in lines]
+    assert found == [(task, n, n) for task in ("classifier", "U-Net") for n in range(3)]
+    for *_, axis, sites in lines:
+        for site in sites.split(", then "):
+            strides = [float(stride) for stride in site.split(" × ")]
+            without = strides.pop(int(axis))
+            assert without > 1.1 * max(strides), (lines, site)
+            assert without > 2  # all began at 1.6
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_textures_refuse_a_wrong_number_of_seeds():
     result = run(EXAMPLES / "textures.py", "--seeds", 0)
     assert result.returncode == 2

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.small_networks import Does
+from tests.surgery import usual_decoders as usual
 from tests.surgery.third_party_networks import nets, transformers
 
 SMALL = {"in_channels": 1, "out_channels": 2}
@@ -156,6 +157,12 @@ def segformer():
 
 
 OTHERS = {
+    "of a diffusion model": (usual.latent_unet, 2),
+    "of an autoencoder of images": (lambda: usual.autoencoder(padded_before=False), 2),
+    "of signals, cropped": (usual.wave_unet, 1),
+    "with an attention gate": (usual.attention_gate, 2),
+    "padded to the skip": (usual.padded_to_skip, 2),
+    "blocks of monai UNETR": (lambda: usual.unetr(positions=False), 2),
     **{f"monai UNet {d}d": (lambda d=d: monai_unet(d), d) for d in (1, 2, 3)},
     "monai UNet, residual": (lambda: monai_unet(2, residual=2), 2),
     "monai BasicUNet 1d": (lambda: basic_unet(1), 1),

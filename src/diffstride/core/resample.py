@@ -36,7 +36,7 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
         work = work.movedim(1, -1)
     short: dict[int, AxisPlan] = {}
     for dim, axis in enumerate(plans, -axes - channels_last):
-        if axis is None:
+        if axis is None or axis.changes_nothing:
             continue
         if by_fft(axis.basis, axis.longest, path, axes):
             assert axis.basis.transform is not None
@@ -47,7 +47,9 @@ def resample(x: Tensor, plans: Sequence[AxisPlan | None], *, path: str = "auto")
         work = by_matrices(work, tuple(short), *factors(list(short.values()), work))
     # contiguous: an FFT along an inner axis leaves its result in another order.
     work = work.contiguous()
-    return (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
+    y = (work.movedim(-1, 1) if channels_last else work).to(x.dtype)
+    # Users may change what comes out in place.
+    return y.clone() if all(axis is None or axis.changes_nothing for axis in plans) else y
 
 
 def is_channels_last(x: Tensor, axes: int) -> bool:

@@ -151,6 +151,8 @@ class AxisPlan:
     basis: Basis
     falls: Tensor | None = None
     """Which of the weights lie in the fall of the window and change with the stride, if known."""
+    changes_nothing: bool = False
+    """Whether the axis is known to stay as it is, so that nothing needs computing."""
 
     @property
     def functions(self) -> int:
@@ -220,7 +222,10 @@ def plan(
         long, short = (n, m) if rule.way == "down" or m <= n else (m, n)
         weights, falls = axis_weights(rule, long, band[i], short, strides[i], widths[i], offsets[i])
         scale = NORMS[rule.norm](n, m)
-        plans.append(AxisPlan(n, m, weights * scale, scale * n / m, BASES[rule.basis], falls))
+        basis = BASES[rule.basis]
+        # A graph that asked whether sizes are the same would be made again where they are not.
+        stays = rule.way == "any" and not torch.compiler.is_compiling() and n == m
+        plans.append(AxisPlan(n, m, weights * scale, scale * n / m, basis, falls, stays))
     return plans
 
 

@@ -216,6 +216,7 @@ def _convert_way_up(model: nn.Module, up: Mapping[str, Any]) -> None:
         )
     new = converted.recast(module, _class_of(module, returning.returning_class))
     new.undo = Undo(undone).train(module.training)
+    new.undo.passes_on = True  # what the layer before it makes, as ever
     _put(model, module, new)
 
 

@@ -1,11 +1,15 @@
 """The way up again to where a layer came from, whatever size that was."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from diffstride.core.rule import AxisPlan, Rule, plan
+from diffstride.core.tracing import is_followed, shape_of
+from diffstride.core.work import resampling_macs
+from diffstride.layers.joined import PLANNED_FORWARDS
 from diffstride.layers.resizer import Resizer, Size
 from diffstride.layers.size_read import SizeRead
 
@@ -49,6 +53,9 @@ class Undo(Resizer):
 
     is_planned = False
     source: SizeRead
+    passes_on = False
+    """Whether an input that has its size already may come out itself, and not a copy: where it was
+    made for this layer alone."""
 
     def __init__(self, undone: "Resizer | Converted") -> None:
         super().__init__()
@@ -105,6 +112,19 @@ class Undo(Resizer):
     def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
         return whole
 
+    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
+        changes = [int(n) != int(m) for n, m in zip(size, kept, strict=True)]
+        return channels * resampling_macs(size, kept, self.rule, changes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.passes_on and not is_followed():
+            self.check(x)
+            size = shape_of(x)[-self.axes :]
+            if size == self.size_to_make():
+                self.note(size)
+                return x
+        return super().forward(x)
+
     def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
         if not torch.compiler.is_compiling():
             return None
@@ -118,3 +138,6 @@ class Undo(Resizer):
 
     def extra_repr(self) -> str:
         return f"{type(self.undone).__name__}, norm={self.norm!r}"
+
+
+PLANNED_FORWARDS.append(Undo.forward)

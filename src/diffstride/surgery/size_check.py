@@ -10,7 +10,7 @@ from diffstride.analysis.observing import Observer, Running, observe
 from diffstride.layers.resizer import learned_strides
 from diffstride.surgery.map_sizes import MapSizes, Output, Size
 from diffstride.surgery.size_trace import SizeTrace
-from diffstride.surgery.ways_up import why_not
+from diffstride.surgery.ways_up import padded_before, why_not
 from diffstride.text import times
 
 
@@ -99,7 +99,10 @@ def _check_outputs(traced: SizeTrace, outputs: Sequence[Output], names: Sequence
         larger = [r for r in traced.resizings if r.enlarges and r.sites & set(small)]
         before = [name for name in names if name in small or any(name in r.sites for r in larger)]
         what = str(larger[0]) if larger else "something"
-        why = why_not(traced.ways_up, larger[0].name) if larger else ""
+        why = ""
+        if larger:
+            why = padded_before(traced.uses, larger[0].size_after)
+            why = why or why_not(traced.ways_up, larger[0].name)
         skip = 2 if expected.is_map else 0
         raise ValueError(
             f"{what} makes maps larger after {small[0]}, and can't know which stride is learned "

@@ -105,6 +105,8 @@ class WayUp(NamedTuple):
     """The site that has read the size that is made; empty if there is none."""
     overtaken: str = ""
     """If there is none: a site that has, but has run again since."""
+    nearly: str = ""
+    """The site that has read almost this size, if none has read it: it was rounded between."""
 
 
 class SizeTrace(Observer):
@@ -199,11 +201,22 @@ class SizeTrace(Observer):
             self.grids[output] = target.root()
             parts = f"{name}."
             self.resizings = [r for r in self.resizings if not f"{r.name}.".startswith(parts)]
-        elif not is_way_up(layer):
+            self.ways_up.append(WayUp(name, read.size, size, readers[-1]))
+            return
+        near = [
+            use.name
+            for use in last.values()
+            if any(use.read.root() is grid for grid in behind)
+            # By less than the factor: that many samples may be lost where sizes are rounded.
+            and all(
+                abs(n - m) * k < m for n, m, k in zip(use.read.size, size, read.size, strict=True)
+            )
+        ]
+        if not near and not is_way_up(layer):
             return
         earlier = [u.name for u in self.uses if target and u.read.root() is target.root()]
-        undone = (readers[-1], "") if readers else ("", earlier[-1] if earlier else "")
-        self.ways_up.append(WayUp(name, read.size, size, *undone))
+        overtaken, nearly = (found[-1] if found else "" for found in (earlier, near))
+        self.ways_up.append(WayUp(name, read.size, size, "", overtaken, nearly))
 
     def operation(self, operation: Operation) -> None:
         given = [x for x in operation.inputs if x in self.sites]

@@ -8,7 +8,8 @@ from torch import nn
 from diffstride.layers.conversion_record import replaced_method
 from diffstride.layers.converted import torch_class
 from diffstride.layers.returning import may_be_way_up
-from diffstride.surgery.size_trace import WayUp
+from diffstride.surgery.map_sizes import Size
+from diffstride.surgery.size_trace import Use, WayUp
 from diffstride.text import times
 
 
@@ -55,6 +56,37 @@ def find_undone(
                 f"before it with exclude={sorted(sites)}"
             )
     return followed
+
+
+def check_none_is_rounded(ways: Sequence[WayUp]) -> None:
+    """Raise a ValueError for a layer that makes nearly the size that a site has read.
+
+    Something pads or crops what it makes, which fits at the initial strides alone: with others,
+    maps would lie beside each other that do not belong together, and nobody would notice.
+    """
+    for way in ways:
+        if way.nearly:
+            raise ValueError(
+                f"{way.name} makes {times(way.size_after)} of {times(way.size_before)}, almost "
+                f"what {way.nearly} has read, so it can't be told what it undoes: give an example "
+                f"whose sizes can be divided by all strides, or leave it as it is with "
+                f"exclude=[{way.name!r}]"
+            )
+
+
+def padded_before(uses: Sequence[Use], size: Size) -> str:
+    """Return which site reads a map of this size padded by a function; empty if none does.
+
+    It reads another size then, and what goes back would make that.
+    """
+    for use in uses:
+        read = use.read.root()
+        if read.parent is not None and read.parent.root().size == size and read.makers == ["[pad]"]:
+            return (
+                f"{use.name} reads {times(size)} padded by a function to {times(read.size)}, and "
+                f"only what a layer reads can be gone back to: have its own padding instead"
+            )
+    return ""
 
 
 def why_not(ways: Sequence[WayUp], name: str) -> str:

@@ -124,7 +124,9 @@ def _step(model: nn.Module, x: Tensor, training: bool) -> None:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
 
 
-def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def interleaved(
+    sides: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = timer
+) -> dict[str, float]:
     """Return the median time of each side in seconds; the sides take turns, after a warm-up of two.
 
     Another side begins each round, so that none always follows the one that leaves the cache and
@@ -138,7 +140,7 @@ def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     for turn in range(rounds):
         first = turn % len(sides)
         for name, run in [*sides.items()][first:] + [*sides.items()][:first]:
-            times[name].append(timeit.timeit(run, timer=timer, number=1))
+            times[name].append(timeit.timeit(run, timer=clock, number=1))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
