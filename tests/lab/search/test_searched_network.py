@@ -89,6 +89,17 @@ def test_strides_have_few_digits_and_make_the_same_sizes():
     assert network.shortened(short) == short
 
 
+def test_fixed_strides_make_the_sizes_of_learned_ones_also_where_these_are_whole():
+    """28 / 1.12 is 25, but 1.12 is a little more than that in a computer."""
+    facts = {"size": (1, 28, 28), "classes": ["a", "b"]}
+    network = SearchedNetwork(vary(DIGITS, model=dict(strides=(1.12,) + (2.0,) * 5)), facts)
+    found = network.shortened(network.strides)
+    assert found == (1.119999,) + (2.0,) * 5
+    assert network.network(found, "macs").sites[0].output_size == (25, 14)
+    assert network.cost(found, "macs") == macs(DIGITS, found, facts)
+    assert network.cost((1.12, *found[1:]), "macs") > macs(DIGITS, (1.12, *found[1:]), facts)
+
+
 def test_shared_strides_stay_shared():
     config = vary(DIGITS, model=dict(shared_stride=True))
     network = SearchedNetwork(config, FACTS)
