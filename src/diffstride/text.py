@@ -34,6 +34,15 @@ def short(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
+def three_digits(value: float) -> str:
+    """Return a number with three digits, zeros at its end included.
+
+    >>> three_digits(2.3), three_digits(0.0125), three_digits(0.00312)
+    ('2.30', '0.0125', '0.00312')
+    """
+    return f"{value:#.3g}"
+
+
 def one_line(text: str) -> str:
     """Return a text as a line of a table can have it: what can't be printed is written out.
 

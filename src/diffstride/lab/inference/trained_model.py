@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diffstride import models
 from diffstride.analysis.stride_table import stride_table
-from diffstride.lab.data import images, spectrogram
+from diffstride.lab.data import images, pictures, spectrogram
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH
 from diffstride.lab.runs.data_config import DataConfig
@@ -41,7 +41,7 @@ class Preparation(NamedTuple):
     def pixels(self, name: str, data: bytes, resize: bool) -> Tensor:
         """Return the image in a file as bytes (channels, height, width), or raise a DataError."""
         channels, height, width = self.size
-        picture = images.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+        picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
         margin = self.margin
         if margin is None and picture.size != (width, height):
             if not resize:
@@ -50,8 +50,8 @@ class Preparation(NamedTuple):
                 raise DataError(f"{name} {wrong}{height}×{width}: {advice}")
             margin = 1.0
         if margin is not None:
-            picture = images.middle(name, picture, (height, width), margin)
-        return images.to_pixels(picture)
+            picture = pictures.middle(name, picture, (height, width), margin)
+        return pictures.to_pixels(picture)
 
 
 class TrainedModel(NamedTuple):
@@ -163,7 +163,7 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
             "size": (channels > 0 if kind == "signals" else channels in (1, 3))
             and len(spatial) == (1 if kind == "signals" else 2)
             and min(spatial) > 0
-            and math.prod(spatial) <= images.MOST_PIXELS,
+            and math.prod(spatial) <= pictures.MOST_PIXELS,
             "mean": len(mean) in (1, channels) and all(map(math.isfinite, mean)),
             "std": len(std) in (1, channels) and all(0 < value < math.inf for value in std),
             "resize": margin is None or 1 <= margin <= 10,
