@@ -28,6 +28,11 @@ def images(name, *size, batch=4):
     return torch.randn(batch, channels, *(size or usual))
 
 
+def shape_of_scores(model, x, classes=5):
+    """(batch, classes), and for networks that score every place the size of the input behind it."""
+    return (len(x), classes, *(x.shape[2:] if model.is_dense else ()))
+
+
 def learnable(model):
     return [module for module in model.modules() if isinstance(module, DiffStrideNd)]
 
@@ -38,7 +43,10 @@ def test_it_trains_on_odd_sizes_and_every_stride_moves(name, downsampling):
     model, x = create(name, downsampling), images(name)
     before = {key: value.clone() for key, value in model.named_parameters()}
     optimiser = torch.optim.SGD(parameter_groups(model, lr=0.1, weight_decay=0), momentum=0.9)
-    nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 3])).backward()
+    scores = model(x)
+    targets = torch.arange(4).reshape(-1, *[1] * (scores.ndim - 2))
+    targets = targets.expand(4, *scores.shape[2:])  # one for every place, if every place is scored
+    nn.functional.cross_entropy(scores, targets).backward()
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{key} has no part in the output"
         assert parameter.grad.isfinite().all(), key
@@ -59,7 +67,7 @@ def test_a_state_comes_back_and_eval_is_deterministic(name, downsampling):
     other.load_state_dict(copy.deepcopy(model.state_dict()))
     with torch.no_grad():
         y = model(x)
-        assert y.shape == (4, 5)
+        assert y.shape == shape_of_scores(model, x)
         assert torch.equal(y, model(x))
         assert torch.equal(y, other.eval()(x))
 
@@ -100,6 +108,7 @@ def test_strides_are_taken_per_site_and_per_axis(name):
         ("efficientnet_b0", {}, "7, one for each of stage 1, .*, stage 7"),
         ("audio_cnn", {}, "6, one for each of block 1, .*, block 6"),
         ("signal_cnn", {}, "5, one for each of site 1, .*, site 5"),
+        ("unet", {}, "3, one for each of level 2, level 3, level 4"),
     ],
 )
 def test_a_wrong_number_of_strides_is_an_error_that_names_the_sites(name, options, sites):
@@ -126,6 +135,7 @@ def test_a_wrong_number_of_strides_is_an_error_that_names_the_sites(name, option
         ({"downsampling": "max", "strides": (2, 2, 1.5)}, "must be whole for downsampling='max'"),
         ({"name": "audio_cnn", "dims": 1}, "audio_cnn has dims=2, time and frequency, got 1"),
         ({"name": "signal_cnn", "dims": 2}, "signal_cnn has dims=1, time, got 2"),
+        ({"name": "unet", "stem": "imagenet"}, "unet has stem='cifar', .* got 'imagenet'"),
     ],
 )
 def test_what_can_not_be_built_is_said(options, message):
@@ -140,8 +150,8 @@ def test_the_same_network_for_signals_and_volumes(name, dims, size):
     model = create(name, dims=dims, width=0.0625)
     assert learnable(model)
     assert all(isinstance(layer, kind) for layer in learnable(model))
-    y = model.eval()(torch.randn(2, 3, *size))
-    assert y.shape == (2, 5)
+    x = torch.randn(2, 3, *size)
+    assert model.eval()(x).shape == shape_of_scores(model, x)
 
 
 def test_branches_of_a_block_share_their_layer_and_a_kept_shape_needs_no_projection():

@@ -11,3 +11,4 @@ from diffstride.models.resnet import preact_resnet18 as preact_resnet18
 from diffstride.models.resnet import preact_resnet56 as preact_resnet56
 from diffstride.models.resnet import resnet18 as resnet18
 from diffstride.models.signal import signal_cnn as signal_cnn
+from diffstride.models.unet import unet as unet

@@ -8,6 +8,10 @@ from torch import Tensor, nn
 class Network(nn.Module):
     """The base of the networks of this library."""
 
+    is_dense = False
+    """Whether scores are of every place of an example, (batch, classes, *spatial), and not of the
+    example as a whole, (batch, classes)."""
+
     def at_rate(self, ratio: float) -> "Network":
         """Return a copy of the network for signals at another sampling rate, ``ratio`` times its.
 

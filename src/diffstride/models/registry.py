@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from diffstride.core import arguments
-from diffstride.models import audio, densenet, efficientnet, resnet, signal
+from diffstride.models import audio, densenet, efficientnet, resnet, signal, unet
 from diffstride.models.spec import Spec, Stride
 
 # How to build each, and what it takes unless given that others do not.
@@ -20,6 +20,7 @@ MODELS: dict[str, tuple[Callable[[Spec], nn.Module], dict[str, Any]]] = {
     "efficientnet_b0": (efficientnet.efficientnet_b0, {"stem": "imagenet"}),
     "audio_cnn": (audio.audio_cnn, {"in_channels": 1}),
     "signal_cnn": (signal.signal_cnn, {"in_channels": 1, "dims": 1}),
+    "unet": (unet.unet, {}),
 }
 
 
@@ -55,7 +56,9 @@ def create(
     Args:
         name: one of :func:`list_models`; the function of that name in ``diffstride.models`` says
             what it is and which sites it has.
-        num_classes: how many scores come out; for ``audio_cnn`` also a mapping task → classes.
+        num_classes: how many scores come out; for ``audio_cnn`` also a mapping task → classes. They
+            are scores of a whole example, but for ``unet`` of every place of it; a network's
+            ``is_dense`` says which.
         in_channels: 3 for images, 1 for audio and signals, unless given.
         downsampling: ``"diffstride"``, ``"strided"`` (the textbook network) or another kind that
             :func:`diffstride.layers.downsample` has.

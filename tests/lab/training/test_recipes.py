@@ -8,7 +8,7 @@ import pytest
 
 from diffstride import models
 from diffstride.lab.runs import config as config_module
-from diffstride.lab.runs.config import Kind, ModelName
+from diffstride.lab.runs.config import DENSE, Config, Kind, ModelName
 from diffstride.lab.runs.config_file import flat, read_config, write_config
 from diffstride.lab.training import recipes
 from diffstride.lab.training.recipes import RECIPES
@@ -204,4 +204,14 @@ def test_every_option_has_a_help_text(capsys):
 def test_choices_are_those_of_the_library():
     """Written out, so that help needs no torch."""
     assert list(ModelName.__args__) == models.list()
+    made = {name: models.create(name, num_classes=2, width=0.01) for name in models.list()}
+    assert [*DENSE] == [name for name, network in made.items() if network.is_dense]
     assert Kind.__args__ == KINDS
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_networks_that_score_every_place_classify_nothing(name):
+    message = f"--model.name {name} can't classify: .* every place .* Take one of resnet18, "
+    with pytest.raises(ValueError, match=message):
+        recipes.override(RECIPES["digits"].config, ["--model.name", name], "test").check()
+    Config().check()
