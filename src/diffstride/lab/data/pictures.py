@@ -97,3 +97,12 @@ def to_pixels(picture: Any) -> Tensor:
     """Return the pixels (channels, height, width) of a picture as bytes."""
     pixels = torch.from_numpy(np.array(picture))
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+
+def to_png(image: Tensor) -> bytes:
+    """Return an image (channels, height, width) of values from 0 to 1 as a PNG; 1 or 3 channels."""
+    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8)
+    values = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0)
+    file = io.BytesIO()
+    Image.fromarray(values.numpy()).save(file, "PNG")
+    return file.getvalue()

@@ -13,6 +13,7 @@ from diffstride.lab.reports import (
     learned_strides,
     plots,
     resolution,
+    restored,
     results,
     searches,
     trade_offs,
@@ -24,6 +25,7 @@ from diffstride.lab.reports.panel import for_panel
 SECTIONS = (
     results.summary,
     results.paper_comparison,
+    restored.before_and_after,
     learned_strides.strides_while_training,
     learned_strides.strides_by_setting,
     resolution.resolution_needed,
@@ -42,6 +44,7 @@ OF_SEARCHES = (
     searches.trials,
     searches.trajectory,
     searches.scores,
+    restored.before_and_after,
     resolution.resolution_needed,
     trade_offs.what_strides_buy,
     learned_strides.windows_on_data,

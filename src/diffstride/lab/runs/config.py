@@ -204,12 +204,6 @@ class Config:
         if data.kind == "signals" and self.model.name not in masking:
             wanted = f"{', '.join(masking)}, which leave out what is added to short signals"
             raise ValueError(f"--model.name must be one of {wanted}, got {self.model.name}")
-        if self.model.name in DENSE:
-            scores = f"{self.model.name} scores every place of an example and not the whole"
-            others = ", ".join(name for name in get_args(ModelName) if name not in DENSE)
-            raise ValueError(
-                f"--model.name {self.model.name} can't classify: {scores}. Take one of {others}"
-            )
         if data.kind != "audio" and self.trainer.steps:
             raise ValueError("--trainer.steps is for --data.kind audio")
 

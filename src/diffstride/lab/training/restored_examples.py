@@ -1,15 +1,14 @@
 """Test images that a run keeps: clean, with noise, and as its network restores them."""
 
 import base64
-import io
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
-from PIL import Image
 from torch import Tensor
 
 from diffstride.lab.data.noise import NoisyBatches
+from diffstride.lab.data.pictures import to_png
 from diffstride.lab.runs.documents import write_json
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.training.denoiser import Denoiser
@@ -41,7 +40,7 @@ class RestoredExamples(Callback):
                 "label": name,
                 "noisy_psnr": before.item(),
                 "psnr": after.item(),
-                **dict(zip(("clean", "noisy", "restored"), map(png, three), strict=True)),
+                **dict(zip(("clean", "noisy", "restored"), map(_letters, three), strict=True)),
             }
             for name, (before, after), *three in images
         ]
@@ -49,14 +48,6 @@ class RestoredExamples(Callback):
         write_json(self.run.restored_file, content, indent=None)
 
 
-def png(image: Tensor) -> str:
-    """Return an image of values from 0 to 1 as a PNG, in letters that JSON may have."""
-    file = io.BytesIO()
-    to_picture(image).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
-def to_picture(image: Tensor) -> Any:
-    """Return an image (channels, height, width) of values from 0 to 1 as a picture."""
-    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8)
-    return Image.fromarray((pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0)).numpy())
+def _letters(image: Tensor) -> str:
+    """Return an image as a PNG in letters, which JSON may have."""
+    return base64.b64encode(to_png(image)).decode()

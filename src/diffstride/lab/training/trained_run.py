@@ -16,7 +16,7 @@ from diffstride.files import seal, unseal, write
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.splitting import ADVICE
 from diffstride.lab.runs.axes import Axis, data_axes
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import DENSE, Config
 from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
@@ -192,7 +192,10 @@ def summary(folder: str | Path) -> list[str]:
     if run.config.model.downsampling not in ("diffstride", "spectral"):
         return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]
     table = learned_strides(folder)
-    return [*lines, str(table), _what_passes(table, data_axes(run.data, run.config.data.kind))]
+    passes = "what layers do not let pass, skips carry past them"
+    if run.config.model.name not in DENSE:
+        passes = _what_passes(table, data_axes(run.data, run.config.data.kind))
+    return [*lines, str(table), passes]
 
 
 def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
