@@ -148,7 +148,8 @@ def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     else:
         margin = images.MARGIN if config.inception_crop else 1.0
         preprocessing["resize"] = {"margin": margin, "interpolation": "bicubic"}
-    return {"classes": facts["classes"], "preprocessing": preprocessing}
+    classes = facts["classes"] if config.noise is None else []
+    return {"classes": classes, "preprocessing": preprocessing}
 
 
 def constants() -> dict[str, float]:
