@@ -114,7 +114,7 @@ class ImageBatches(Loader):
         """Return what a step gets, of this process' part of its images, of values from 0 to 1."""
         return self.augmented(self.normalised(images), step), self.split.labels[numbers]
 
-    def shown(self, numbers: Tensor) -> Tensor:
+    def seen(self, numbers: Tensor) -> Tensor:
         """Return some images as the network gets them, but of values from 0 to 255."""
         return self.split.take(numbers).float()
 

@@ -53,7 +53,7 @@ class NoisyBatches(ImageBatches):
             noise = noise_of(numbers, self.split.size)
         return self.normalised(add_noise(clean, self.strength * noise)), clean, numbers
 
-    def shown(self, numbers: Tensor) -> Tensor:
+    def seen(self, numbers: Tensor) -> Tensor:
         return 255 * self.pair(numbers)[0]
 
     def pair(self, numbers: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.axes import data_axes
-from diffstride.lab.runs.config import ModelConfig
+from diffstride.lab.runs.config import DENSE, ModelConfig
 from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import (
     STEP_SECONDS,
@@ -86,6 +86,7 @@ class RunRecord:
         named = str(model.get("convention", "paper"))
         self.convention = named if named in CONVENTIONS else "paper"
         self.score = score_of(self.config["data"].get("noise"))
+        self.has_skips = model.get("name") in DENSE
         self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")

@@ -33,7 +33,7 @@ def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
         values = [_first_samples(test.signals, i, whole) for i in chosen]
         return [{"label": n, "samples": v} for n, v in zip(names, values, strict=True)]
     if isinstance(test, ImageBatches):
-        maps = test.shown(torch.tensor(chosen)).mean(1)
+        maps = test.seen(torch.tensor(chosen)).mean(1)
     else:
         maps = log_mel(sounds.windows([(i, 0) for i in chosen]))
         low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
