@@ -209,6 +209,7 @@ WRONG = {
     "--data.mixup 0.2": "--data.mixup blends classes, and --data.noise has none",
     "--optim.label_smoothing 0.1": "--optim.label_smoothing is for classes",
     "--data.inception_crop --data.patch 8": "--data.patch and --data.inception_crop both cut out",
+    "--data.noise None --model.name resnet18 --data.patch 8": "--data.patch is for --data.noise",
     "--data.kind audio": "--data.noise is for images, and --data.kind is audio",
 }
 

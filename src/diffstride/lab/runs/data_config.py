@@ -71,8 +71,8 @@ class DataConfig:
     image_size: int | None = limited(None, least=1, most=2**13)
     """The side to which images are scaled; they stay as they are unless given."""
     patch: int | None = limited(None, least=1, most=2**13)
-    """The side of a square that is cut out of each image, which may be of any size: anywhere in
-    training, and from its middle in tests; all of it unless given."""
+    """With noise: the side of a square that is cut out of each image, which may be of any size;
+    anywhere in training, and from its middle in tests. All of it unless given."""
     noise: float | None = limited(None, least=0, most=1)
     """Learn to take away noise of this strength instead of classes: the standard deviation of what
     is added to each pixel, as part of the range from black to white. It needs --model.name unet."""
@@ -113,6 +113,10 @@ class DataConfig:
             if self.kind == "images" and self.path is None and getattr(self, name) is not None:
                 own = "the digits have a test set of their own, and no groups"
                 raise ValueError(f"--data.{name} is for data of --data.path: {own}")
+        if self.patch is not None and self.noise is None:
+            raise ValueError(
+                "--data.patch is for --data.noise: to classify, give --data.image_size"
+            )
         if self.patch is not None and self.inception_crop:
             raise ValueError("--data.patch and --data.inception_crop both cut out parts: give one")
         if self.noise is not None and self.mixup:
