@@ -36,6 +36,7 @@ FUNCTIONS = {
     "search",
     "soft_macs",
     "stride_penalty",
+    "stride_plan",
     "stride_table",
 }
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralUpsample1d as SpectralUpsample1d
     from diffstride.layers import SpectralUpsample2d as SpectralUpsample2d
     from diffstride.layers import SpectralUpsample3d as SpectralUpsample3d
+    from diffstride.strides.levels import stride_plan as stride_plan
     from diffstride.strides.optimiser import StrideOptimizer as StrideOptimizer
     from diffstride.strides.plan import StridePlan as StridePlan
     from diffstride.strides.search import search as search
@@ -57,6 +58,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "parameter_groups": ("diffstride.analysis.training", "parameter_groups"),
     "search": ("diffstride.strides.search", "search"),
     "soft_macs": ("diffstride.analysis.cost", "soft_macs"),
+    "stride_plan": ("diffstride.strides.levels", "stride_plan"),
     "stride_penalty": ("diffstride.analysis.training", "stride_penalty"),
     "stride_table": ("diffstride.analysis.stride_table", "stride_table"),
     "functional": ("diffstride.functional", None),

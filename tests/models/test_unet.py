@@ -86,9 +86,9 @@ def by_hand(model, x):
 
     def resized(y, layer):
         if kind == "diffstride":
-            return functional.diff_stride(y, layer.stride, **TIGHT)
+            return functional.diff_stride(y, layer.stride, norm="forward", **TIGHT)
         if kind == "spectral":
-            return functional.spectral_pool(y, layer.stride)
+            return functional.spectral_pool(y, layer.stride, norm="forward")
         pools = {"max": F.max_pool2d, "average": F.avg_pool2d}
         return pools[kind](y, 2) if kind in pools else y
 
@@ -111,7 +111,7 @@ def by_hand(model, x):
         if kind in WHOLE:
             x = F.interpolate(x, size=size, mode="bilinear")
         else:
-            x = functional.spectral_resize(x, size)
+            x = functional.spectral_resize(x, size, norm="forward")
         x = torch.cat([skip, F.conv2d(x, up.narrow.weight)], 1)
         conv1, norm1, _, conv2, norm2, _ = up.layers
         x = normalised(F.conv2d(x, conv1.weight, padding=1), norm1)
@@ -129,10 +129,19 @@ def test_what_is_computed(kind, placement, size):
     torch.testing.assert_close(model(x), by_hand(model, x), rtol=1e-9, atol=1e-9)
 
 
+def test_what_comes_from_below_keeps_its_amplitude_unless_told_otherwise():
+    assert {layer.norm for _, layer in resizers(network())} == {"forward"}
+    assert {layer.norm for _, layer in resizers(network(norm="ortho"))} == {"ortho"}
+
+
 @PLACED
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_every_stride_has_the_slope_of_the_loss(placement, dims):
     model = trained(dims=dims, strides=(1.3, 1.45, 1.35), placement=placement).double()
+    for module in [*model.modules()]:  # a kink would have no slope
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.ReLU):
+                setattr(module, name, nn.Softplus())
     x = torch.randn(2, 3, *(17, 14, 15)[:dims]).double()
     loss = model(x).square().mean()
     layers = learned_strides(model)

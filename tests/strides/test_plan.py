@@ -95,6 +95,7 @@ NETWORKS = {
     "signal_cnn": (lambda: registered("signal_cnn"), (1, 700)),
     "resnet18": (lambda: registered("resnet18"), (3, 40, 36)),
     "resnet18, before": (lambda: registered("resnet18", placement="before"), (3, 40, 36)),
+    "unet": (lambda: registered("unet"), (3, 33, 36)),
     "3-D": (volumes, (2, 12, 16, 10)),
     "convolutions": (convolutions, (3, 30, 29)),
     "converted": (converted, (3, 36, 44)),

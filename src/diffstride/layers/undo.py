@@ -70,6 +70,10 @@ class Undo(Resizer):
         assert isinstance(layer.downsample, Resizer)
         return layer.downsample
 
+    def undoes(self, layer: Resizer) -> bool:
+        """Return whether it must be told if another layer takes the place of this one."""
+        return self._undone[0] is layer
+
     def undo_instead(self, layer: Resizer) -> None:
         """Undo another layer, which has taken the place of the one before."""
         if isinstance(self._undone[0], Resizer):  # else what was converted has it, and notes sizes

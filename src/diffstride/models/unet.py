@@ -1,5 +1,6 @@
 """The network that goes down and up again: scores of every sample, pixel or voxel."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from diffstride.models.spec import Spec, Stride, initialise
 
 CHANNELS = (64, 128, 256, 512)
 STRIDES = (2.0, 2.0, 2.0)
+# What comes from below keeps its amplitude, as with interpolation, for it is put beside a skip that
+# has its own. On the way down a normalisation follows, whatever this is.
+RESIZING = {"norm": "forward"}
 INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -50,6 +54,7 @@ class UNet(Network):
 
     def __init__(self, spec: Spec, strides: list[Stride]) -> None:
         super().__init__()
+        spec = replace(spec, options={**RESIZING, **spec.options})
         channels = [*map(spec.channels, CHANNELS)]
         self.levels = nn.ModuleList([nn.Sequential(*_twice(spec, spec.in_channels, channels[0]))])
         ups = []
@@ -90,10 +95,11 @@ def unet(spec: Spec) -> UNet:
     Four levels with 64, 128, 256 and 512 channels, two convolutions of 3 taps in each; levels 2, 3
     and 4 downsample, by (2, 2, 2) unless others are given. On the way up every level has the size
     that it had on the way down, and what was made there is put beside what comes from below. A
-    spectral or learnable downsampling is undone by its ``up()``, which has nothing to learn; a
-    strided convolution or a pooling, by linear interpolation to the size of the skip. Both come
-    after the same 1×1 convolution and before the same two of 3 taps, so that networks with maps of
-    the same sizes have the same convolutions, and differ by the work of resampling alone.
+    spectral or learnable downsampling is undone by its ``up()``, which has nothing to learn, with
+    ``norm="forward"`` unless another is given; a strided convolution or a pooling, by linear
+    interpolation to the size of the skip. Both come after the same 1×1 convolution and before the
+    same two of 3 taps, so that networks with maps of the same sizes have the same convolutions, and
+    differ by the work of resampling alone.
     """
     if spec.stem != "cifar":
         raise ValueError(

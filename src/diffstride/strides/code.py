@@ -26,6 +26,9 @@ def code_for(sites: Sequence[StrideSite], input_size: Sequence[int], macs: int) 
         for other in map(json.dumps, site.other_names):
             same = f"model.get_submodule({name})"
             lines.append(f"model.set_submodule({other}, {same})  # the same layer")
+        for up in map(json.dumps, site.undone_by):
+            new = f"model.get_submodule({name})"
+            lines.append(f"model.get_submodule({up}).undo_instead({new})  # on the way up")
     if all(site.is_whole for site in sites):
         lines += ["", *_plain_network(sites, input_size)]
     return "\n".join(lines) + "\n"

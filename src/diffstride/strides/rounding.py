@@ -29,19 +29,9 @@ def whole_strides(
 
     :meth:`diffstride.StridePlan.rounded` says which they are.
     """
-    shared: dict[str, bool] = {}
-
-    def sharp(site: StrideSite, layer: Any) -> nn.Module:
-        shared[site.name] = getattr(layer, "shared", False)
-        # Without a fall of its window, it makes the sizes of a spectral pooling.
-        made: nn.Module = _LEARNABLE[layer.axes](site.strides, smoothness=0.0, **site.options)
-        return made
-
-    costs = CostModel(with_layers(model, sites, sharp), input_size)
-    places: list[tuple[StrideSite, list[int]]] = []  # the axes that each of the numbers is for
-    for site in sites:
-        axes = list(range(len(site.strides)))
-        places += [(site, axes)] if shared[site.name] else [(site, [axis]) for axis in axes]
+    costs, shared = sharp_costs(model, sites, input_size)
+    # The axes that each of the numbers is for.
+    places = [(site, axes) for site in sites for axes in together(site, shared)]
 
     def strides(numbers: Numbers) -> Strides:
         found = {site.name: list(site.strides) for site in sites}
@@ -59,8 +49,7 @@ def whole_strides(
     wanted = [math.prod(s.strides[i] for i in axes) ** (1 / len(axes)) for s, axes in places]
     choices = [_choices(*place) for place in places]
     first, last = (strides(tuple(some[i] for some in choices)) for i in (0, -1))
-    most = MOST if _is_formula(costs, first, last) else MOST_RUNS
-    found = nearest_whole(wanted, choices, value, target, most)
+    found = nearest_whole(wanted, choices, value, target, how_many(costs, first, last))
     if found is None:
         real = {site.name: site.strides for site in sites}
         raise ValueError(
@@ -68,6 +57,36 @@ def whole_strides(
             f"{tuple(input_size)}: a layer in it needs maps of one size, or larger ones"
         )
     return strides(found)
+
+
+def sharp_costs(
+    model: nn.Module, sites: Sequence[StrideSite], input_size: Sequence[int]
+) -> tuple[CostModel, set[str]]:
+    """Return what a network costs at any strides, if windows have no fall; and which are shared.
+
+    The latter are the names of sites that have one stride for all axes.
+    """
+    shared: set[str] = set()
+
+    def sharp(site: StrideSite, layer: Any) -> nn.Module:
+        if getattr(layer, "shared", False):
+            shared.add(site.name)
+        # Without a fall of its window, it makes the sizes of a spectral pooling.
+        made: nn.Module = _LEARNABLE[layer.axes](site.strides, smoothness=0.0, **site.options)
+        return made
+
+    return CostModel(with_layers(model, sites, sharp), input_size), shared
+
+
+def together(site: StrideSite, shared: set[str]) -> list[list[int]]:
+    """Return the axes of a site, those that share a stride in one list."""
+    axes = list(range(len(site.strides)))
+    return [axes] if site.name in shared else [[axis] for axis in axes]
+
+
+def how_many(costs: CostModel, *settings: Strides) -> int:
+    """Return how many combinations may be tried one by one, from the first to the last of these."""
+    return MOST if _is_formula(costs, *settings) else MOST_RUNS
 
 
 def _is_formula(costs: CostModel, *settings: Strides) -> bool:
@@ -92,13 +111,15 @@ def nearest_whole(
     value: Callable[[Numbers], float | None],
     target: float,
     most: int = MOST,
+    alike: int = 1,
 ) -> Numbers | None:
     """Return the whole numbers whose cost is nearest to a target.
 
-    Costs that are equally far from it, in whole per cents, are told apart by the numbers: those win
-    whose logarithms are nearest to the logarithms of what was wanted (sum of squares). All
-    combinations are tried if there are not too many. Otherwise the search starts with each number
-    by itself, and changes one at a time as long as that helps; where it does not, two or three.
+    Costs that are equally far from it, in whole per cents or in as many as count as ``alike``, are
+    told apart by the numbers: those win whose logarithms are nearest to the logarithms of what was
+    wanted (sum of squares). All combinations are tried if there are not too many. Otherwise the
+    search starts with each number by itself, and changes one at a time as long as that helps; where
+    it does not, two or three.
 
     Args:
         wanted: the real numbers.
@@ -106,6 +127,7 @@ def nearest_whole(
         value: what a combination costs; None if it is none.
         target: the cost to be near to.
         most: how many combinations are not too many.
+        alike: per cents of the cost that are counted as one.
 
     Returns:
         The combination; None if none of those tried has a cost.
@@ -121,7 +143,7 @@ def nearest_whole(
             off = math.inf if cost is None else abs(math.log(max(cost, 1) / max(target, 1)))
             moved = sum(math.log(n / s) ** 2 for n, s in zip(numbers, wanted, strict=True))
             # Rounded: a last digit decides nothing.
-            percents = off if math.isinf(off) else round(100 * off)
+            percents = off if math.isinf(off) else round(100 * off / alike)
             distances[numbers] = percents, round(moved, 9)
         return distances[numbers]
 

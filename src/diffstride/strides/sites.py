@@ -18,6 +18,7 @@ from diffstride.layers import SpectralPool1d, SpectralPool2d, SpectralPool3d, Sp
 from diffstride.layers.conv import DiffStrideConvNd
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer
+from diffstride.layers.undo import Undo
 
 POOLS: dict[int, type[SpectralPoolNd]] = {1: SpectralPool1d, 2: SpectralPool2d, 3: SpectralPool3d}
 OPTIONS = ("norm", "basis", "path")
@@ -42,11 +43,14 @@ class StrideSite:
     path: str = "auto"
     other_names: tuple[str, ...] = ()
     """Of the same layer, where a network has it in several places."""
+    undone_by: tuple[str, ...] = ()
+    """The names of layers on the way up that undo this one."""
 
     def __post_init__(self) -> None:
         where = f"of layer {self.name!r}"
-        if not all(isinstance(name, str) for name in (self.name, *self.other_names)):
-            raise TypeError(f"names must be text, got {self.name!r} and {self.other_names}")
+        others = (*self.other_names, *self.undone_by)
+        if not all(isinstance(name, str) for name in (self.name, *others)):
+            raise TypeError(f"names must be text, got {self.name!r} and {others}")
         strides = arguments.to_numbers(self.strides, f"strides {where}")
         strides = strides if isinstance(strides, tuple) else (strides,)
         object.__setattr__(self, "strides", strides)  # as plain numbers
@@ -76,7 +80,7 @@ class StrideSite:
         cut-off make N/S + 2R samples; there it is N/M, rounded down.
         """
         axes = zip(self.input_size, self.output_size, self.strides, strict=True)
-        return tuple(_fixed_stride(*axis) for axis in axes)
+        return tuple(fixed_stride(*axis) for axis in axes)
 
     def layer(self) -> SpectralPoolNd:
         """Return the layer that makes the sizes of the site with nothing to learn."""
@@ -103,7 +107,7 @@ def _is_whole(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def _fixed_stride(size: int, kept: int, stride: float) -> float:
+def fixed_stride(size: int, kept: int, stride: float) -> float:
     """Return a number with few decimals by which spectral pooling makes M of N samples."""
     tried = [round(stride, 4)]
     for scale in (10**decimals for decimals in _DECIMALS):
@@ -150,6 +154,8 @@ def find_sites(model: nn.Module, input_size: Sequence[int]) -> tuple[tuple[Strid
         name, *others = names[layer]
         before, after = sizes[layer]
         options["other_names"] = tuple(others)
+        undo = (i for i in names if isinstance(i, Undo) and i.undoes(layer))
+        options["undone_by"] = tuple(names[i][0] for i in undo)
         sites.append(StrideSite(name, layer.strides, before, after, macs, **options))
     return tuple(sites), cost
 
