@@ -75,16 +75,18 @@ def restore(
     """
     reader, folder = RestoringReader(model), Path(out).expanduser()
     targets: dict[Path, Path] = {}
+    taken: set[Path] = set()
     for path in map(Path, files):
         for file in list_files([path], reader, errors):
             inside = file.relative_to(path) if path.is_dir() else file.name
             target = (folder / inside).with_suffix(".png")
-            if target in targets.values():
+            if target in taken:
                 errors.append(f"{file} would be {target} as well: restore it with another --out")
             elif target.exists():
                 errors.append(f"{target} is there already: remove it, or give another --out")
             else:
                 targets[file] = target
+                taken.add(target)
 
     def attempt(file: Path) -> Tensor | DataError:
         try:
