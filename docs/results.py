@@ -18,6 +18,7 @@ from pathlib import Path
 from diffstride.lab.reports.formats import mean_sd, plus_minus
 from diffstride.lab.reports.sweep_reader import Sweep
 from diffstride.lab.runs.documents import write_rows
+from diffstride.lab.runs.scores import ACCURACY, PSNR
 from diffstride.lab.sweeps.tables import toml
 from diffstride.text import short
 from docs import search
@@ -37,26 +38,40 @@ NAMES = {
 }
 
 
+EPOCHS = {ACCURACY: "accuracies", PSNR: "psnrs"}
+"""By score, the column with its values after all epochs; its own has that of the last one."""
+
+
+def score_of(line):
+    """What a run was judged by."""
+    return next(score for score in EPOCHS if score.name in line)
+
+
+def value_of(line):
+    return float(line[score_of(line).name])
+
+
 def collect(folder):
     """A line for each finished run of a sweep."""
     lines = []
     for entry, run in Sweep(folder).begun():
         if not run.finished:
             continue
-        accuracies, costs = run.curve("test_accuracy", 100), run.curve("mmacs")
+        score, costs = run.score, run.curve("mmacs")
+        values = run.curve(score.column, score.factor)
         lines.append(
             {
                 "run": entry["name"],
                 "row": entry["row"],
                 "column": entry["column"],
                 "seed": str(entry["seed"]),
-                "accuracy": f"{100 * run.last('test_accuracy'):.2f}",
+                score.name: f"{score.factor * run.scored:.2f}",
                 "mmacs": f"{run.last('mmacs'):.3f}",
                 "J": f"{run.penalty or 0:.4f}",
                 "strides": " ".join(strides(run)),
                 "cutoffs": " ".join(cutoffs(run)),
                 "minutes": f"{run.minutes:.2f}",
-                "accuracies": " ".join(f"{value:.2f}" for _, value in accuracies),
+                EPOCHS[score]: " ".join(f"{value:.2f}" for _, value in values),
                 "costs": " ".join(f"{value:.3f}" for _, value in costs),
             }
         )
@@ -96,15 +111,16 @@ def cells(lines):
     return found
 
 
-def mean(runs, name="accuracy"):
-    return statistics.mean(float(run[name]) for run in runs)
+def mean(runs, name=None):
+    """The mean of a column, or of the score."""
+    return statistics.mean(float(run[name]) if name else value_of(run) for run in runs)
 
 
 def cell(runs):
     if not runs:
         return "–"
-    values = [float(run["accuracy"]) for run in runs]
-    return f"{plus_minus(mean_sd(values), 1)} ({mean(runs, 'mmacs'):.1f} M)"
+    digits = score_of(runs[0]).few_digits
+    return f"{plus_minus(mean_sd([*map(value_of, runs)]), digits)} ({mean(runs, 'mmacs'):.1f} M)"
 
 
 def chance(found):
@@ -113,7 +129,7 @@ def chance(found):
     A seed that is better for all settings moves no setting against another, so it is taken out:
     what is left of setting and seed is their deviation, whose mean range is known.
     """
-    values = [[float(run["accuracy"]) for run in runs] for runs in found]
+    values = [[*map(value_of, runs)] for runs in found]
     number, seeds = len(values), {len(own) for own in values}
     if len(seeds) != 1 or seeds == {1} or number not in RANGES:
         return "–"
@@ -126,12 +142,13 @@ def chance(found):
         for value, of_seed in zip(own, of_seeds, strict=True)
     ]
     variance = sum(value**2 for value in rest) / ((number - 1) * (n - 1))
-    return f"{RANGES[number] * math.sqrt(variance / n):.1f}"
+    digits = score_of(found[0][0]).few_digits
+    return f"{RANGES[number] * math.sqrt(variance / n):.{digits}f}"
 
 
 def table(lines):
-    """Mean accuracy ± sd in percent and, in brackets, what the network costs in the end."""
-    found = cells(lines)
+    """The mean score ± sd, as it is shown, and in brackets what the network costs in the end."""
+    found, digits = cells(lines), score_of(lines[0]).few_digits
     columns = [name for name in NAMES if any(name in row for row in found.values())]
     text = [
         f"| | {' | '.join(NAMES[name] for name in columns)} |",
@@ -142,9 +159,9 @@ def table(lines):
     whole = {name: [own[name] for own in found.values() if name in own] for name in columns}
     if all(len(own) == len(found) for own in whole.values()):
         spreads = [max(map(mean, own)) - min(map(mean, own)) for own in whole.values()]
-        text.append(f"| max − min of means | {' | '.join(f'{s:.1f}' for s in spreads)} |")
+        text.append(f"| max − min of means | {' | '.join(f'{s:.{digits}f}' for s in spreads)} |")
         text.append(f"| by chance alone | {' | '.join(map(chance, whole.values()))} |")
-        means = [f"{statistics.mean(map(mean, own)):.1f}" for own in whole.values()]
+        means = [f"{statistics.mean(map(mean, own)):.{digits}f}" for own in whole.values()]
         text.append(f"| mean | {' | '.join(means)} |")
     seeds = sorted({line["seed"] for line in lines})
     numbers = sorted({len(runs) for row in found.values() for runs in row.values()})
@@ -161,11 +178,11 @@ def draw_settings(lines):
     for i, (name, colour) in enumerate(COLOURS.items()):
         own = [line for line in lines if line["column"] == name]
         places = [settings.index(line["row"]) + 0.16 * (i - 1.5) for line in own]  # side by side
-        points = list(zip(places, (float(line["accuracy"]) for line in own), strict=True))
+        points = list(zip(places, map(value_of, own), strict=True))
         left.plot(*zip(*points, strict=True), "o", ms=5, color=colour, alpha=0.7, label=NAMES[name])
         right.plot(
             [float(line["mmacs"]) for line in own],
-            [float(line["accuracy"]) for line in own],
+            [*map(value_of, own)],
             "o",
             ms=5,
             color=colour,

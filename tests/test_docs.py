@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs import cost, differences, figures, resolution, results, search
+from tests.lab.reports.folders import write_sweep
 
 ROOT = Path(__file__).parents[1]
 MATHS = (ROOT / "docs/maths.md").read_text()
@@ -287,6 +288,18 @@ def test_finished_runs_of_a_sweep_are_collected(tmp_path):
     (found,) = results.collect(tmp_path)
     assert (found["strides"], found["cutoffs"]) == ("1.98 1", "")
     assert results.name_of(tmp_path) == "search-x"
+
+
+def test_runs_that_take_noise_away_are_collected_by_psnr(tmp_path):
+    columns = {"strided": "strided", "diffstride": "diffstride"}
+    folder = write_sweep(tmp_path / "s", [(2.0, 3.0), (3.0, 2.0)], columns, 2, noise=0.1)
+    lines = results.collect(folder)
+    assert (lines[0]["psnr"], lines[0]["psnrs"].split()[-1]) == ("15.00", "15.00")
+    assert not {"accuracy", "accuracies"} & set(lines[0])
+    found = results.table(lines).splitlines()
+    assert found[2].startswith("| (2, 3) | 15.15 ± 0.21 (")
+    assert found[4] == "| max − min of means | 0.60 | 0.60 |"
+    assert found[5] == "| by chance alone | 0.00 | 0.00 |"  # seeds are as far apart everywhere
 
 
 def test_the_figure_of_costs_has_every_contender():

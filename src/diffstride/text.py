@@ -1,6 +1,9 @@
 """Numbers and tables as plain text."""
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -32,6 +35,26 @@ def short(value: float) -> str:
     ('0.245', '12', '22050')
     """
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def three_digits(value: float) -> str:
+    """Return a number with three digits, zeros at its end included.
+
+    >>> three_digits(2.3), three_digits(0.0125), three_digits(0.00312)
+    ('2.30', '0.0125', '0.00312')
+    """
+    return f"{value:#.3g}"
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """Return cells as a line of a CSV table, without its end.
+
+    >>> csv_line(["a, b", 1])
+    '"a, b",1'
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(cells)  # which quotes what ends its own lines, "\r\n"
+    return text.getvalue()[:-2]
 
 
 def one_line(text: str) -> str:

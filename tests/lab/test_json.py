@@ -82,14 +82,15 @@ def test_a_table_of_runs(tmp_path, capsys):
     assert found["sweeps"] == []
     one, two, new = found["runs"]
     first = lines[1].split()
-    assert (one["run"], one["downsampling"], f"{one['accuracy']:.1%}") == tuple(first[:3])
+    accuracy = f"{100 * one['accuracy']:.1f}"
+    assert (one["run"], one["downsampling"], accuracy, "%") == tuple(first[:4])
     assert " × ".join(f"{s:.2f}" for s in one["first_strides"]) in lines[1]
     assert first[-2:] == [f"{one['mmacs']:.1f}", f"{one['minutes']:.1f}"]
     cutoffs = zip(two["cutoffs"], two["units"], strict=True)
     assert " × ".join(f"{cutoff:.3g} {unit}" for cutoff, unit in cutoffs) in lines[2]
     for name in ("products", "maps_smaller"):
         assert " × ".join(f"{number:.2f}" for number in two[name]) in lines[2]
-    tasks = [f"{name} {value:.1%}" for name, value in two["task_accuracies"].items()]
+    tasks = [f"{name} {100 * value:.1f} %" for name, value in two["task_accuracies"].items()]
     assert tasks == [" ".join(line.split()) for line in lines[3:5]]
     assert (new["accuracy"], new["mmacs"], new["epochs"]) == (None, None, 0)
     assert "no epoch yet" in lines[-1]

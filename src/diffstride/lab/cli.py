@@ -20,18 +20,18 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
                                       `diffstride train RECIPE --help` all options
   diffstride search RECIPE [options]  find strides: learn them, fix them, train with them anew
   diffstride resume RUN               continue a run or a search that was interrupted
-  diffstride evaluate RUN             loss and accuracy of a run's network on test data
+  diffstride evaluate RUN             loss and score of a run's network on test data
   diffstride strides RUN              what it learned: strides, sizes, costs
   diffstride resolution RUN           how much resolution the task needs along each axis
   diffstride cost RUN                 what its network costs, layer by layer
-  diffstride table RUN...             runs side by side: accuracy, first strides, costs
+  diffstride table RUN...             runs side by side: score, first strides, costs
   diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
   diffstride table SWEEP              that table, beside the paper's figures
   diffstride report FOLDER...         a page to look at, of runs, sweeps and searches: tables,
                                       strides, windows, all in one file
   diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
   diffstride predict MODEL FILES...   classify images, recordings or signals, also whole folders;
-                                      MODEL is a run or what `export` wrote
+                                      or restore images; MODEL is a run or what `export` wrote
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run. `diffstride COMMAND
 --help` tells all options. Commands with --json print one JSON document for other programs.
@@ -109,7 +109,9 @@ def resume(words: list[str]) -> None:
 
 
 def evaluate(words: list[str]) -> None:
-    description = "Loss and accuracy of a run's network on its test data, or on other data."
+    description = (
+        "Loss and score of a run's network on its test data, or on other data: accuracy, or PSNR."
+    )
     args = parse("evaluate", description, words, RUN | DATA | BEST | JSON)
     from diffstride.lab.training import trained_run
 
@@ -246,27 +248,29 @@ def predict(words: list[str]) -> int:
     top = "tell the K most probable classes; one unless given"
     resize = "scale images of another size than the network's, and take their middle"
     as_csv = "print CSV: file, task (empty if there is one), class, probability, class_2, ..."
+    out = "where restored images go, as PNGs that replace nothing; the folder restored unless given"
     arguments: Arguments = {
         "path": dict(metavar="model", help="a run, or a file or folder that `export` wrote"),
         "files": dict(nargs="+", metavar="file", help=files),
         "--top": dict(type=int, default=1, metavar="K", help=top),
         "--resize": dict(action="store_true", help=resize),
+        "--out": dict(metavar="FOLDER", help=out),
         "--best": dict(action="store_true", help=f"{BEST_HELP}; for runs only"),
         **JSON,
         "--csv": dict(action="store_true", help=as_csv),
     }
-    description = "Classify images, recordings or signals. Files that can't be read are named on "
-    description += "stderr in the end, and the others are classified; the exit code is 1 then."
+    description = "Classify images, recordings or signals, or restore noisy images. Files that "
+    description += "can't be read are named on stderr in the end; the exit code is 1 then."
     args = parse("predict", description, words, arguments, one_of=("--json", "--csv"))
     from diffstride.lab.inference import predict as commands
 
     form = "json" if args.json else "csv" if args.csv else "table"
-    options = dict(top=args.top, resize=args.resize, best=args.best)
+    options = dict(top=args.top, resize=args.resize, best=args.best, out=args.out)
     return commands.print_predictions(form, args.path, args.files, **options)
 
 
 def _conclude(folder: Path) -> None:
-    """Write the figure and report of a run, and print its accuracy, strides, and where it is."""
+    """Write the figure and report of a run, and print its score, strides, and where it is."""
     from diffstride.lab.reports import page, run_figure
     from diffstride.lab.training import trained_run
 

@@ -1,7 +1,7 @@
 """Which extra has a module that a command needs; the library needs torch alone."""
 
 EXTRAS = {
-    "train": ("lightning", "rich", "tensorboard", "tomli", "tyro"),
+    "train": ("lightning", "rich", "tensorboard", "tomli", "torchmetrics", "tyro"),
     "data": ("PIL", "datasets", "sklearn", "tqdm"),
     "audio": ("soundfile", "soxr"),
     "sweep": ("ray",),

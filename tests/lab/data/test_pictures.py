@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffstride.lab.data import images
+from diffstride.lab.data import images, pictures
 from diffstride.lab.data.images import EncodedImages
 from diffstride.lab.data.labelled_files import DataError, FilePaths
 from tests.lab.data.example_files import blank_picture, encode_picture, exif
@@ -23,7 +23,7 @@ ALPHA = RANDOM.integers(0, 256, (5, 7), dtype=np.uint8)
 
 def pixels(data, name="a.png"):
     """As (height, width, channels)."""
-    return images.to_pixels(images.open_picture(name, data)).permute(1, 2, 0).numpy()
+    return pictures.to_pixels(pictures.open_picture(name, data)).permute(1, 2, 0).numpy()
 
 
 UPRIGHT = {
@@ -167,14 +167,14 @@ def test_pictures_that_are_too_large_are_refused_by_their_header(width, height, 
     message = rf"big\.png can't be read as an image \(it has {text} pixels, and 65,535 along a side"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match=message):
-        images.open_picture("big.png", data)
+        pictures.open_picture("big.png", data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes
 
 
 def test_photographs_of_a_hundred_million_pixels_are_read():
     """Of the largest cameras: 11,648 × 8,736. PIL would warn, and here warnings are errors."""
     picture = Image.new("1", (11_648, 8_736), 1)
-    found = images.open_picture("a.png", encode_picture(picture))
+    found = pictures.open_picture("a.png", encode_picture(picture))
     assert found.size == picture.size
     assert Image.MAX_IMAGE_PIXELS is not None  # for everybody else
 

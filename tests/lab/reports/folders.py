@@ -1,9 +1,15 @@
 """Folders of runs and sweeps, written as training writes them, with numbers made up."""
 
+import base64
+import io
 import json
 import math
+from dataclasses import replace
+
+from PIL import Image
 
 from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.search_folder import (
     STAGES,
     Network,
@@ -33,8 +39,12 @@ def write_run(
     examples=None,
     path="data/cats",
     trade_offs=None,
+    noise=None,
+    restored=None,
 ):
     """A run whose strides go from ``strides`` to ``ends``, if it learns any.
+
+    One that takes noise away has a PSNR of 30 times the accuracy, and began at 15 dB.
 
     The trade-offs are what the last cells of strides.csv hold after each epoch, by layer and axis;
     without any, the file has no columns for them, as those of older runs.
@@ -48,7 +58,7 @@ def write_run(
             "strides": list(strides),
             "smoothness": smoothness,
         },
-        "data": {"path": path},
+        "data": {"path": path, "noise": noise},
         "trainer": {"epochs": epochs},
         "seed": seed,
         "name": folder.name,
@@ -57,8 +67,10 @@ def write_run(
     found = {"size": [1, *size], "classes": ["a", "b"], "train": 90, "test": 10}
     (folder / "data.json").write_text(json.dumps(found | (facts or {})))
     (folder / "environment.json").write_text(json.dumps({"torch": "2.13.0", "seed": seed}))
-    metrics = ["epoch,step,train_loss,train_accuracy,test_loss,test_accuracy,stride_penalty,mmacs"]
+    name, factor = ("accuracy", 1) if noise is None else ("psnr", 30)
+    metrics = [f"epoch,step,train_loss,train_{name},test_loss,test_{name},stride_penalty,mmacs"]
     metrics[0] += "".join(f",test_accuracy_{task}" for task in tasks)
+    metrics[0] += ",test_noisy_psnr" * (noise is not None)
     times = ["epoch,step,seconds"]
     table = ["epoch,step,layer,axis,stride,input_size,output_size"]
     if trade_offs is not None:
@@ -76,16 +88,19 @@ def write_run(
                 sizes[axis], area = kept, area / stride
             cost += area
         if epoch:
-            right = accuracy * (1 - 0.5**epoch) / (1 - 0.5**epochs)
+            right = factor * accuracy * (1 - 0.5**epoch) / (1 - 0.5**epochs)
             cost = cost if downsampling == "diffstride" else 0.0
             line = f"{epoch},{10 * epoch},{0.9**epoch},{right},{0.95**epoch},{right},{cost}"
-            metrics.append(f"{line},{50 * (1 + cost)}" + f",{right / 2}" * len(tasks))
+            others = f",{right / 2}" * len(tasks) + ",15" * (noise is not None)
+            metrics.append(f"{line},{50 * (1 + cost)}{others}")
             times.append(f"{epoch},{10 * epoch},{20 + epoch}")
     if done:
         (folder / "metrics.csv").write_text("\n".join(metrics) + "\n")
         (folder / "times.csv").write_text("\n".join(times) + "\n")
     learns = downsampling == "diffstride"
     (folder / "strides.csv").write_text("\n".join(table) + "\n" if learns else "")
+    if restored is not None:
+        (folder / "restored.json").write_text(json.dumps({"epoch": epochs, "images": restored}))
     if examples is not None:
         (folder / "examples.json").write_text(json.dumps({"images": examples}))
     return folder
@@ -101,6 +116,19 @@ def example(label="7", height=32, width=32):
         for y in range(height)
     ]
     return {"label": label, "pixels": pixels}
+
+
+def restored_example(label="7", height=5, width=8, colours=False):
+    """A picture of one grey in three states."""
+
+    def png(grey):
+        file = io.BytesIO()
+        picture = Image.new("L", (width, height), grey)
+        (picture.convert("RGB") if colours else picture).save(file, "PNG")
+        return base64.b64encode(file.getvalue()).decode()
+
+    states = {"clean": png(100), "noisy": png(150), "restored": png(101)}
+    return {"label": label, "noisy_psnr": 14.151, "psnr": 48.13, **states}
 
 
 def signal(label="bee", samples=2000):
@@ -162,16 +190,20 @@ def label(row):
     return f"({', '.join(f'{stride:g}' for stride in row)})"
 
 
-def write_search(folder, stages=STAGES, *, code="models.create('resnet18')", **settings):
+def write_search(
+    folder, stages=STAGES, *, code="models.create('resnet18')", noise=None, **settings
+):
     """A search that has come to the end of some of its stages."""
     search = Search(folder)
     folder.mkdir(parents=True)
-    told = ("cats", False, "macs", 52.0, (2.0, 2.0, 3.0, 3.0), 3, 1, Config())
+    config = replace(Config(), data=DataConfig(noise=noise))
+    told = ("cats", False, "macs", 52.0, (2.0, 2.0, 3.0, 3.0), 3, 1, config)
     write_document(search.search_file, Settings(*told))
     inside = {"learn": ("001", "002", "003"), "compare": ("begin", "found")}
     for i, stage in enumerate(stages):
         for name in inside.get(stage, (".",)):
-            given = {"downsampling": "spectral", "accuracy": 0.78 + 0.02 * i} | settings
+            given = {"downsampling": "spectral", "accuracy": 0.78 + 0.02 * i, "noise": noise}
+            given |= settings
             write_run(folder / stage / name, **given)
     if len(stages) > 2:
         networks = []
@@ -184,6 +216,9 @@ def write_search(folder, stages=STAGES, *, code="models.create('resnet18')", **s
             networks.append(Network(strides, 52_000_000, None, sites))
         write_document(search.plan_file, Plan(networks[1].strides, (0.7, 0.6), *networks, code))
     if len(stages) == len(STAGES):
-        result = Result(0.82, 0.84, 0.02, -0.01, 0.05, 1000, (40.0, 20.0, 50.0, 55.5))
+        values = (0.82, 0.84, 0.02, -0.01, 0.05)
+        if noise is not None:
+            values = (30 * value for value in values)
+        result = Result(*values, 1000, (40.0, 20.0, 50.0, 55.5))
         write_document(search.result_file, result)
     return folder

@@ -33,14 +33,14 @@ def test_runs_side_by_side(tmp_path):
     assert compare(runs).splitlines() == [
         "run      downsampling  accuracy  first strides  all strides    maps ÷  "
         "cut-off                                 M MACs  minutes",
-        "one      diffstride    25.0%     4.00 × 4.50    16.00 × 20.25  –       "
+        "one      diffstride    25.0 %    4.00 × 4.50    16.00 × 20.25  –       "
         "–                                       5.0     1.5",
-        "two      strided       25.0%     –              –              –       "
+        "two      strided       25.0 %    –              –              –       "
         "–                                       5.0     1.5",
-        "three    diffstride    25.0%     4.00 × 4.50    16.00 × 20.25  –       "
+        "three    diffstride    25.0 %    4.00 × 4.50    16.00 × 20.25  –       "
         "6.25 Hz × 0.111 cycles per mel channel  5.0     1.5",
-        "  words                20.0%",
-        "  birds                20.0%",
+        "  words                20.0 %",
+        "  birds                20.0 %",
     ]
     (alone, _, *_) = compare(runs[2:]).splitlines()
     assert "cut-off (Hz × cycles per mel channel)  M MACs" in alone

@@ -142,8 +142,8 @@ def test_a_search_that_is_not_finished_says_so(stages, tmp_path):
 def test_sizes_of_the_beginning_are_the_same_network(tmp_path):
     search = Search(write_search(tmp_path / "a"))
     plan, same = search.plan, "All sizes are those of the beginning: it is the same network."
-    assert same not in searches.sentence(plan, search.result)
-    assert same in searches.sentence(replace(plan, found=plan.begin), search.result)
+    assert same not in searches.sentence(plan, search.result, search.score)
+    assert same in searches.sentence(replace(plan, found=plan.begin), search.result, search.score)
 
 
 def test_searches_runs_and_sweeps_of_a_folder_share_a_page(tmp_path):

@@ -38,7 +38,7 @@ def test_every_stride_has_a_line(tmp_path, monkeypatch):
     assert len(lines) == 4
     colours = {line.get_color() for line in left.lines}
     assert len(colours) == 4
-    assert [line.get_label() for line in right.lines] == ["train: 90.00%", "test: 80.00%"]
+    assert [line.get_label() for line in right.lines] == ["train: 90.00 %", "test: 80.00 %"]
 
 
 def test_without_strides_there_is_nothing_to_draw(tmp_path):

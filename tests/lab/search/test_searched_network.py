@@ -35,7 +35,10 @@ def test_strides_are_in_the_order_that_networks_take_them(name):
     down = [layer for _, layer in resizers(still) if layer.source is None]  # and undo nothing
     assert [s for layer in down for s in layer.strides] == [*strides]
     assert network.cost(strides, "macs") == macs(config, strides, facts)
-    assert network.network(tuple(strides), "macs").macs == round(1e6 * macs(config, strides, facts))
+    found = network.network(tuple(strides), "macs")
+    assert found.macs == round(1e6 * macs(config, strides, facts))
+    assert [s for site in found.sites for s in site.strides] == [*strides]
+    assert 0.3 < sum(site.share for site in found.sites) <= 1 + 1e-9  # the rest is before the first
 
 
 def test_a_beginning_that_costs_the_budget_stays():

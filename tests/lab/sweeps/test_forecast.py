@@ -62,6 +62,16 @@ def test_every_network_is_timed_once_and_all_steps_are_counted(timed):
     assert len({config.model for config, _ in timed}) == 4
 
 
+def test_networks_that_take_noise_away_are_timed_on_patches(timed):
+    grid = GRID.replace('"digits"', '"denoise"').replace("[grid]", '"data.patch" = 16\n[grid]')
+    assert "4 of 4 networks timed" in last_line(grid)
+    assert [facts["size"] for _, facts in timed] == [(1, 16, 16)] * 4
+    timed.clear()
+    named = grid.replace("[grid]", '"data.path" = "a/b"\n"data.limit" = 100\n[grid]')
+    assert "4 of 4 networks timed" in last_line(named)
+    assert [facts["size"] for _, facts in timed] == [(3, 16, 16)] * 4
+
+
 def test_what_is_done_is_not_counted_again(timed):
     Path("grid.toml").write_text(GRID)
     runs = sweep.plan_sweep("grid.toml", "small", None, []).runs

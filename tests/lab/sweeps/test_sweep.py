@@ -423,7 +423,7 @@ def test_what_fails_is_tried_again_then_told_while_the_others_go_on(tmp_path, st
     ]
     captured = capsys.readouterr()
     assert f"{NAMES[0]} failed: it broke here (out/logs/{NAMES[0]}.log)" in captured.err
-    assert f"{NAMES[1]}  75.00%  (" in captured.out
+    assert f"{NAMES[1]}  75.00 %  (" in captured.out
     assert "1 of 2 runs are finished; missing: strided-2-2-2-s0 (0 of 2 epochs)" in captured.out
     (tmp_path / "do" / NAMES[0]).unlink()
     assert main(["sweep", "toy.toml", "--out", "out"]) == 0
@@ -509,7 +509,7 @@ def test_how_far_a_sweep_is_shows_in_lines_or_in_a_table(tmp_path, monkeypatch, 
         progress.before["b"] = 0  # two epochs in 100 s, three are to come
     assert capsys.readouterr().out.splitlines() == [
         f"2 of 5 runs are finished, in {tmp_path}",
-        "d  failed: no room  (2 of 5 done, 1 running, 1 failed, best b 75.00%)",
+        "d  failed: no room  (2 of 5 done, 1 running, 1 failed, best b 75.00 %)",
     ]
     assert progress.seconds_left() == pytest.approx(150, abs=5)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -520,9 +520,9 @@ def test_how_far_a_sweep_is_shows_in_lines_or_in_a_table(tmp_path, monkeypatch, 
         progress.ended("d", "no room")
     out = capsys.readouterr().out
     shown = [line for line in out.splitlines() if "1 of 2" in line or "failed" in line]
-    assert any("c" in line and "40.00%" in line for line in shown)
+    assert any("c" in line and "40.00 %" in line for line in shown)
     assert any("d" in line and "no room" in line for line in shown)
-    assert "2 of 5 done, 1 running, 1 failed, best b 75.00%" in out
+    assert "2 of 5 done, 1 running, 1 failed, best b 75.00 %" in out
 
 
 def test_a_dry_run_says_what_there_is(capsys):

@@ -80,7 +80,7 @@ def test_a_long_epoch_has_a_line_a_minute_also_while_it_is_tested(monkeypatch, c
     assert found == [
         (str(epoch), what, str(n), str(of)) for epoch in (1, 2) for what, n, of in expected
     ]
-    tail = r".*  loss \d+\.\d{3}  accuracy \d+\.\d\d% so far  about [\d,]+ s left"
+    tail = r".*  loss [\d.]+  accuracy \d+\.\d\d % so far  about [\d,]+ s left"
     assert all(re.fullmatch(tail, line) for line in lines)
     left = [int(re.search(r"about ([\d,]+) s", x).group(1).replace(",", "")) for x in lines]
     # Before any testing a batch of it is taken for a third of a step; then it is known.

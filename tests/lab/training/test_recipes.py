@@ -67,6 +67,7 @@ SIGNALS = TIGHT | {"model.name": "signal_cnn", "data.kind": "signals", "data.nor
 WAVEFORM = SIGNALS | {"data.length": 16_000, "model.strides": (4.0, 4.0, 4.0, 4.0, 2.0)}
 EXPECTED = {
     "audio": AUDIO | TIGHT,
+    "denoise": TIGHT | {"model.name": "unet", "model.strides": None, "data.noise": 0.2},
     "digits": TIGHT | {"model.strides": (2.0, 2.0, 2.0)},
     "audio_scenes": AUDIO | {"data.layout": "urban_scenes"},
     "audio_birds": AUDIO | {"data.layout": "birds"},
@@ -120,9 +121,11 @@ def test_numbers_are_those_of_the_paper_or_our_own(name):
     assert {key: values[key] for key in EXPECTED[name]} == EXPECTED[name]
 
 
-def test_every_recipe_but_the_embedded_one_is_from_the_paper():
-    assert set(RECIPES) == {*EXPECTED, "digits"}
-    assert RECIPES["digits"].config.data.path is None
+def test_two_recipes_need_no_data():
+    assert set(RECIPES) == set(EXPECTED)
+    embedded = ("images", None)
+    found = {name: (r.config.data.kind, r.config.data.path) for name, r in RECIPES.items()}
+    assert [n for n, data in found.items() if data == embedded] == ["digits", "denoise"]
 
 
 @pytest.mark.parametrize("name", RECIPES)

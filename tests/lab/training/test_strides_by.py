@@ -8,7 +8,7 @@ import torch
 
 from diffstride.lab.cli import main
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import classifier
+from diffstride.lab.training import learner
 from diffstride.lab.training.classifier import Classifier
 from diffstride.layers.resizer import learned_strides
 from diffstride.strides.optimiser import StrideOptimizer
@@ -108,7 +108,7 @@ def test_the_gradient_of_a_step_is_that_of_its_batch(monkeypatch):
             used.append(self.param_groups[0]["params"][0].grad.clone())
             return super().step(closure)
 
-    monkeypatch.setattr(classifier, "StrideOptimizer", Spied)
+    monkeypatch.setattr(learner, "StrideOptimizer", Spied)
     assert main(["train", "digits", *SPENT, *BY["gradient"], "--name", "a"]) == 0
     assert len(used) == 6
     assert all(torch.equal(a, b) for a, b in zip(backward, used, strict=True))

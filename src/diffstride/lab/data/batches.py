@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ class ImageBatches(Loader):
             return max(1, len(self.split) // self.batch_size)
         return -(-len(self.split) // self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Any]:
         order = torch.arange(len(self.split))
         if self.shuffle:
             order = torch.randperm(len(self.split), generator=self.generator(0, 0))
@@ -108,10 +108,25 @@ class ImageBatches(Loader):
             for step, batch in enumerate(batches):
                 if step + 2 < len(batches):
                     coming.append(thread.submit(take, step + 2))
-                images = (coming.popleft().result().float() / 255 - self.mean) / self.std
-                if self.augmentation is not None:
-                    images = self.augmentation(images, self.generator(step + 1, 2 * rank))
-                yield images, self.split.labels[batch]
+                yield self.finished(coming.popleft().result().float() / 255, batch, step)
+
+    def finished(self, images: Tensor, numbers: Tensor, step: int) -> Any:
+        """Return what a step gets, of this process' part of its images, of values from 0 to 1."""
+        return self.augmented(self.normalised(images), step), self.split.labels[numbers]
+
+    def seen(self, numbers: Tensor) -> Tensor:
+        """Return some images as the network gets them, but of values from 0 to 255."""
+        return self.split.take(numbers).float()
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return images of values from 0 to 1 as the network gets them."""
+        return (images - self.mean) / self.std
+
+    def augmented(self, images: Tensor, step: int) -> Tensor:
+        """Return the images of a step after random changes, if there are to be any."""
+        if self.augmentation is None:
+            return images
+        return self.augmentation(images, self.generator(step + 1, 2 * self.place()[0]))
 
 
 def statistics(split: ImageSplit) -> tuple[Tensor, Tensor]:

@@ -1,32 +1,31 @@
 """Labelled images as tensors: all in memory, or each decoded when it is needed."""
 
-import contextlib
-import io
 import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
 from diffstride.lab.data.labelled_files import IMAGE, DataError, FileSet, decode_all, unreadable
 from diffstride.lab.data.opening import open_files
+from diffstride.lab.data.patches import Patches, read_patches
+from diffstride.lab.data.pictures import (
+    BICUBIC,
+    covering,
+    middle,
+    open_picture,
+    read_pixels,
+    to_pixels,
+)
 from diffstride.lab.data.splitting import HoldOut
 
 # After training on random parts, images are scaled to cover this much more than their size before
 # the middle is cut out: 224 pixels of 256.
 MARGIN = 8 / 7
-MOST_PIXELS = 180_000_000  # more than any camera has, and few enough to be decoded
-LONGEST_SIDE = 65_535  # the longest side that JPEG can hold
-ORIENTATION = 0x0112  # the entry of EXIF that says which way the camera was held
-BICUBIC = Image.Resampling.BICUBIC
-
-_LOCK = threading.Lock()
 
 
 class DecodedImages:
@@ -89,7 +88,7 @@ class EncodedImages:
         return EncodedImages(self.files.select([i for i, *_ in sizes]), self.side)
 
 
-ImageSplit: TypeAlias = DecodedImages | EncodedImages
+ImageSplit: TypeAlias = DecodedImages | EncodedImages | Patches
 
 
 def random_part(width: int, height: int, draws: Tensor) -> tuple[float, float, float, float]:
@@ -120,10 +119,13 @@ class ImageDataset(NamedTuple):
         return self.train.size
 
 
-def load_digits(limit: int | None = None, held_out: float | None = None) -> ImageDataset:
+def load_digits(
+    limit: int | None = None, held_out: float | None = None, patch: int | None = None
+) -> ImageDataset:
     """Return the 1797 digits of scikit-learn at 32×32; a quarter, always the same, is for tests.
 
-    With ``held_out``, that part of the other three quarters takes its place.
+    With ``held_out``, that part of the other three quarters takes its place. A ``patch`` is as in
+    :func:`load`.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -140,8 +142,14 @@ def load_digits(limit: int | None = None, held_out: float | None = None) -> Imag
         test, test_labels = train[apart], train_labels[apart]
         train, train_labels = train[kept], train_labels[kept]
     # These are shuffled: the first ones are from all over.
-    trained = DecodedImages(train[:limit], train_labels[:limit])
-    tested = DecodedImages(test[:limit], test_labels[:limit])
+    train, train_labels, test, test_labels = (
+        x[:limit] for x in (train, train_labels, test, test_labels)
+    )
+    trained: ImageSplit = DecodedImages(train, train_labels)
+    tested: ImageSplit = DecodedImages(test, test_labels)
+    if patch is not None:
+        trained = Patches(list(train), train_labels, patch)
+        tested = Patches(list(test), test_labels, patch)
     return ImageDataset(trained, tested, tuple("0123456789"))
 
 
@@ -150,6 +158,7 @@ def load(
     *,
     label: str | None = None,
     image_size: int | None = None,
+    patch: int | None = None,
     limit: int | None = None,
     skip_corrupt: bool = False,
     encoded: bool = False,
@@ -164,6 +173,8 @@ def load(
         path, label, limit, classes, test_fraction, held_out, group: as in :func:`open_files`.
         image_size: the side to which the shorter side of images is scaled, before the middle is cut
             out; without it, images of different sizes are errors.
+        patch: the side of a square that is cut out of each image, which may then be of any size:
+            anywhere in training, and from its middle in tests.
         skip_corrupt: leave out images that can't be read, and say which; all are tried first.
         encoded: decode images when they are needed (:class:`EncodedImages`).
     """
@@ -184,7 +195,13 @@ def load(
         coded = [EncodedImages(files, image_size) for files in splits]
         train, test = (images.readable(skipped) for images in coded) if skip_corrupt else coded
         return ImageDataset(train, test, names, tuple(skipped))
-    both = [read_images(files, image_size, skipped if skip_corrupt else None) for files in splits]
+    left_out = skipped if skip_corrupt else None
+    if patch is not None:
+        cut = [read_patches(files, patch, image_size, left_out) for files in splits]
+        channels = max(split.size[0] for split in cut)
+        cut = [Patches(split.images, split.labels, patch, channels) for split in cut]
+        return ImageDataset(cut[0], cut[1], names, tuple(skipped))
+    both = [read_images(files, image_size, left_out) for files in splits]
     sizes = [_shape(split.images) for split in both]
     if sizes[0] != sizes[1]:
         wrong = f"training images are {sizes[0]} and test images {sizes[1]}"
@@ -201,13 +218,8 @@ def read_images(
 
     Images that can't be read are errors, or their names are added to ``skipped``.
     """
-
-    def decode(name: str, data: bytes) -> Tensor:
-        picture = open_picture(name, data)
-        return to_pixels(picture if side is None else middle(name, picture, (side, side)))
-
     decoded = []
-    for i, name, pixels in decode_all(files, decode, IMAGE, skipped):
+    for i, name, pixels in decode_all(files, partial(read_pixels, side=side), IMAGE, skipped):
         decoded.append((i, name, pixels))
         _, first_name, first = decoded[0]
         if pixels.shape[1:] != first.shape[1:]:
@@ -221,76 +233,3 @@ def read_images(
 
 def _shape(images: Tensor) -> str:
     return "×".join(map(str, images.shape[-2:]))
-
-
-def open_picture(name: str, data: bytes) -> Any:
-    """Return a picture, grey or coloured, upright and on white, or raise a DataError."""
-    try:
-        # PIL warns of pictures that cameras make, and not of lines that are millions of pixels
-        # long. Here it reads the header only, whatever the size.
-        with _LOCK:
-            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-            try:
-                picture: Any = Image.open(io.BytesIO(data))
-            finally:
-                Image.MAX_IMAGE_PIXELS = usual
-        width, height = picture.size
-        if max(width, height) > LONGEST_SIDE or width * height > MOST_PIXELS:
-            most = f"{LONGEST_SIDE:,} along a side and {MOST_PIXELS:,} in all are the most"
-            raise ValueError(f"it has {height:,}×{width:,} pixels, and {most}")
-        if picture.mode == "F":
-            raise ValueError("its pixels are fractions, of a range that it does not say")
-        orientation = 1
-        with contextlib.suppress(Exception):  # EXIF may be damaged, and the pixels need not be
-            orientation = picture.getexif().get(ORIENTATION, 1)
-        return _opaque(picture if orientation == 1 else ImageOps.exif_transpose(picture))
-    except Exception as error:
-        unknown = isinstance(error, UnidentifiedImageError)  # it would say where in memory it is
-        reason = "its format is not known" if unknown else error
-        reason = reason if data else "there is no such file, or it is empty"
-        raise DataError(f"{name} can't be read as an image ({reason})") from error
-
-
-def _opaque(picture: Any) -> Any:
-    """Return a picture with 8 bits for grey or for red, green and blue, on white."""
-    if picture.mode.startswith("I"):  # 16 bits: PIL would cut them off, not scale them
-        values = np.asarray(picture)
-        grey = (values // 256).clip(0, 255).astype(np.uint8)
-        if "transparency" in picture.info:  # the one value that stands for nothing
-            grey = np.where(values == picture.info["transparency"], np.uint8(255), grey)
-        return Image.fromarray(grey)
-    mode = "L" if picture.mode in ("1", "L") else "RGB"
-    if picture.has_transparency_data:
-        seen = picture.convert("LA") if picture.mode == "La" else picture
-        white = Image.new("RGBA", picture.size, "white")
-        picture = Image.alpha_composite(white, seen.convert("RGBA"))
-    return picture.convert(mode)
-
-
-def middle(name: str, picture: Any, size: tuple[int, int], margin: float = 1.0) -> Any:
-    """Scale a picture as :func:`covering` says, and return its middle, of this height and width."""
-    height, width = size
-    scaled = covering(name, picture.size, size, margin)
-    left, top = (scaled[0] - width) // 2, (scaled[1] - height) // 2
-    return picture.resize(scaled, BICUBIC).crop((left, top, left + width, top + height))
-
-
-def covering(
-    name: str, picture_size: tuple[int, int], size: tuple[int, int], margin: float = 1.0
-) -> tuple[int, int]:
-    """Return the width and height at which a picture covers ``margin`` times a height and width."""
-    (old_width, old_height), (wanted_height, wanted_width) = picture_size, size
-    factor = max(wanted_width * margin / old_width, wanted_height * margin / old_height)
-    width = max(wanted_width, round(old_width * factor))
-    height = max(wanted_height, round(old_height * factor))
-    if width * height > MOST_PIXELS:
-        needed = f"{height:,}×{width:,} to cover {wanted_height:,}×{wanted_width:,}"
-        now = f"has {old_height:,}×{old_width:,} pixels"
-        raise DataError(f"{name} {now}, and would have {needed}; {MOST_PIXELS:,} is the most")
-    return width, height
-
-
-def to_pixels(picture: Any) -> Tensor:
-    """Return the pixels (channels, height, width) of a picture as bytes."""
-    pixels = torch.from_numpy(np.array(picture))
-    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)

@@ -1,6 +1,5 @@
-"""Classify files with a network that was trained, wherever it is kept."""
+"""Classify files with a network that was trained, wherever it is kept; or restore images."""
 
-import csv
 import io
 import os
 import sys
@@ -12,15 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from diffstride.lab.data.labelled_files import DataError, walk
-from diffstride.lab.inference.readers import READERS, Reader
-from diffstride.lab.inference.trained_model import open_model
+from diffstride.lab.data.labelled_files import DataError
+from diffstride.lab.inference import restoring
+from diffstride.lab.inference.given_files import content, in_groups, list_files
+from diffstride.lab.inference.readers import READERS
+from diffstride.lab.inference.trained_model import TrainedModel, open_model
 from diffstride.lab.runs.documents import json_text
 from diffstride.lab.runs.waiting import progress_bar
-from diffstride.text import aligned, one_line
-
-MOST_BYTES = 2**32  # of a file, which is read at once: what a WAV can hold
-BYTES_AT_ONCE = 2**26  # of files that are in memory together, unless one alone has more
+from diffstride.text import aligned, csv_line, one_line
 
 
 class Prediction(NamedTuple):
@@ -79,15 +77,26 @@ def predict(
     Raises:
         ValueError: if there is no such network, or it can't be read.
     """
+    yield from _classes(open_model(path, best), files, errors, top, resize)
+
+
+def _classes(
+    model: TrainedModel,
+    files: Sequence[str | Path],
+    errors: list[str],
+    top: int = 1,
+    resize: bool = False,
+) -> Iterator[Prediction]:
     if top < 1:
         raise ValueError(f"--top must be at least 1, got {top}")
-    model = open_model(path, best)
+    if model.preparation.noise is not None:
+        raise ValueError(f"{model.where} restores images, and has no classes for them")
     reader = READERS[model.preparation.kind](model, resize)
     tasks = model.preparation.classes
 
     def attempt(file: Path) -> Any:
         try:
-            return reader.read(str(file), _content(file))
+            return reader.read(str(file), content(file))
         except DataError as error:
             return error
 
@@ -96,7 +105,7 @@ def predict(
         ThreadPoolExecutor(os.cpu_count()) as threads,
         progress_bar("predicting", len(listed)) as bar,
     ):
-        for group in _groups(listed, reader.at_once):
+        for group in in_groups(listed, reader.at_once):
             contents = list(zip(group, threads.map(attempt, group), strict=True))
             errors += [str(data) for _, data in contents if isinstance(data, DataError)]
             readable = [(name, data) for name, data in contents if not isinstance(data, DataError)]
@@ -109,51 +118,6 @@ def predict(
                     named = [(classes[place], value) for place, value in ranked]
                     yield Prediction(str(file), task, named)
             bar.update(len(group))
-
-
-def list_files(paths: Iterable[Path], reader: Reader, errors: list[str]) -> Iterator[Path]:
-    """Yield files as they are given, and of folders the files in them that a reader is for."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        try:
-            found = [file for file in walk(path) if file.suffix.lower() in reader.suffixes]
-            if not found:
-                wanted = f"{reader.kind}: no file ends with {', '.join(reader.suffixes[:3])}"
-                raise DataError(f"{path} is a folder without {wanted} or the like")
-            yield from found
-        except DataError as error:
-            errors.append(str(error))
-
-
-def _groups(files: Sequence[Path], most: int) -> Iterator[list[Path]]:
-    """Yield files in order, so many at once or fewer: together they must fit into memory."""
-    group: list[Path] = []
-    together = 0
-    for file in files:
-        size = file.stat().st_size if file.is_file() else 0
-        if group and (len(group) == most or together + size > BYTES_AT_ONCE):
-            yield group
-            group, together = [], 0
-        group.append(file)
-        together += size
-    if group:
-        yield group
-
-
-def _content(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if not (path.is_file() or path.is_fifo()):  # a device may have no end
-            raise DataError(f"{path} is no file")
-        if size > MOST_BYTES:
-            raise DataError(f"{path} has {size:,} bytes, and {MOST_BYTES:,} is the most")
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist") from error
-    except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
 def table(predictions: Iterable[Prediction]) -> Iterator[str]:
@@ -174,8 +138,8 @@ def as_json(predictions: Iterable[Prediction]) -> Iterator[str]:
     before = "["
     for file, task, classes in predictions:
         named = [{"class": name, "probability": value} for name, value in classes]
-        content = {"file": file} | ({"task": task} if task else {}) | {"classes": named}
-        yield before + json_text(content)
+        found = {"file": file} | ({"task": task} if task else {}) | {"classes": named}
+        yield before + json_text(found)
         before = ","
     yield "]" if before == "," else "[]"
 
@@ -192,10 +156,10 @@ def as_csv(predictions: Iterable[Prediction]) -> Iterator[str]:
         if prediction.file != first[0].file:
             break
     most = max((len(prediction.classes) for prediction in first), default=1)
-    yield _csv_line(_header(most, "class_{}", "probability_{}"))
+    yield csv_line(_header(most, "class_{}", "probability_{}"))
     for file, task, classes in chain(first, rest):
         cells = [cell for pair in classes for cell in pair]
-        yield _csv_line([file, task, *cells, *[""] * (2 * (most - len(classes)))])
+        yield csv_line([file, task, *cells, *[""] * (2 * (most - len(classes)))])
 
 
 def _header(most: int, name: str, probability: str) -> list[str]:
@@ -204,22 +168,43 @@ def _header(most: int, name: str, probability: str) -> list[str]:
     return ["file", "task", "class", "probability", *later]
 
 
-def _csv_line(cells: Sequence[Any]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerow(cells)  # which quotes what ends its own lines, "\r\n"
-    return text.getvalue()[:-2]
-
-
 FORMS = {"table": table, "json": as_json, "csv": as_csv}
 """What makes lines of predictions, by name."""
 
 
-def print_predictions(form: str, path: str, files: Sequence[str], **options: Any) -> int:
-    """Print what files are, errors in the end and on stderr; return 1 if there are any, else 0."""
+USUAL = {"top": 1, "resize": False}
+"""What options have that are not given."""
+
+
+def print_predictions(
+    form: str,
+    path: str,
+    files: Sequence[str],
+    *,
+    best: bool = False,
+    out: str | None = None,
+    **options: Any,
+) -> int:
+    """Print what files are, errors in the end and on stderr; return 1 if there are any, else 0.
+
+    With a network that restores images, these are written into the folder ``out``, and it is
+    printed where each one is.
+    """
     errors: list[str] = []
+    model = open_model(path, best)
+    if model.preparation.noise is not None:
+        given = [name for name, value in options.items() if value != USUAL[name]]
+        if given:
+            restores = f"{path} restores images of any size"
+            raise ValueError(f"--{given[0]} is for networks that classify, and {restores}")
+        lines = restoring.FORMS[form](restoring.restore(model, files, errors, out or restoring.OUT))
+    elif out is not None:
+        raise ValueError(f"--out is for networks that restore images, and {path} classifies")
+    else:
+        lines = FORMS[form](_classes(model, files, errors, **options))
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be of any encoding
         sys.stdout.reconfigure(errors="surrogateescape")
-    for line in FORMS[form](predict(path, files, errors, **options)):
+    for line in lines:
         print(line)
     for error in errors:
         print(f"diffstride: {one_line(error)}", file=sys.stderr)

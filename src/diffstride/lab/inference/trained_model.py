@@ -11,7 +11,7 @@ from torch import Tensor
 
 from diffstride import models
 from diffstride.analysis.stride_table import stride_table
-from diffstride.lab.data import images, spectrogram
+from diffstride.lab.data import images, pictures, spectrogram
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH
 from diffstride.lab.runs.data_config import DataConfig
@@ -21,6 +21,8 @@ from diffstride.surgery.export import export_onnx
 from diffstride.text import times
 
 EXPECTED = "the folder of a run, an exported .onnx file, or a folder that `diffstride export` wrote"
+RESTORED = "(input - output) * std + mean"
+"""What a network that takes noise away says of its outputs: how they make an image."""
 _CONSTANTS = ("RATE", "HOP", "WINDOW", "FFT", "CHANNELS", "LOWEST", "HIGHEST", "FLOOR")
 
 
@@ -37,11 +39,14 @@ class Preparation(NamedTuple):
     )
     rate: float | None = None  # of signals: samples a second, if they said it
     each: bool = False  # of signals: whether each is normalised by itself
+    noise: float | None = (
+        None  # that was learned to be taken away, if the network does not classify
+    )
 
     def pixels(self, name: str, data: bytes, resize: bool) -> Tensor:
         """Return the image in a file as bytes (channels, height, width), or raise a DataError."""
         channels, height, width = self.size
-        picture = images.open_picture(name, data).convert("L" if channels == 1 else "RGB")
+        picture = pictures.open_picture(name, data).convert("L" if channels == 1 else "RGB")
         margin = self.margin
         if margin is None and picture.size != (width, height):
             if not resize:
@@ -50,8 +55,8 @@ class Preparation(NamedTuple):
                 raise DataError(f"{name} {wrong}{height}×{width}: {advice}")
             margin = 1.0
         if margin is not None:
-            picture = images.middle(name, picture, (height, width), margin)
-        return images.to_pixels(picture)
+            picture = pictures.middle(name, picture, (height, width), margin)
+        return pictures.to_pixels(picture)
 
 
 class TrainedModel(NamedTuple):
@@ -60,6 +65,7 @@ class TrainedModel(NamedTuple):
     where: str  # what messages call it
     preparation: Preparation
     outputs: Callable[..., Any]  # makes scores: a tensor, one by the name of each task, a list
+    is_fixed: bool = False  # whether inputs must have the size of the preparation
 
     def scores(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
         """Return the scores that each task gives to inputs; as many as it has classes.
@@ -124,7 +130,7 @@ def _open_onnx(path: Path) -> TrainedModel:
     def outputs(x: Tensor) -> list[Tensor]:
         return [torch.from_numpy(y) for y in session.run(None, {name: x.numpy()})]
 
-    return TrainedModel(str(path), read(metadata, str(path)), outputs)
+    return TrainedModel(str(path), read(metadata, str(path)), outputs, is_fixed=True)
 
 
 def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,12 +141,15 @@ def describe(config: DataConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     elif config.kind == "audio":
         seconds = WINDOW_LENGTH / spectrogram.RATE
         preprocessing |= {"seconds": seconds, "spectrogram": constants()}
+    elif config.noise is not None:  # of images of any size
+        preprocessing |= {"resize": None, "noise": config.noise, "restored": RESTORED}
     elif config.path is None or config.image_size is None:
         preprocessing["resize"] = None
     else:
         margin = images.MARGIN if config.inception_crop else 1.0
         preprocessing["resize"] = {"margin": margin, "interpolation": "bicubic"}
-    return {"classes": facts["classes"], "preprocessing": preprocessing}
+    classes = facts["classes"] if config.noise is None else []
+    return {"classes": classes, "preprocessing": preprocessing}
 
 
 def constants() -> dict[str, float]:
@@ -158,22 +167,24 @@ def read(metadata: Mapping[str, Any], where: str) -> Preparation:
         mean, std = (tuple(map(float, described[name])) for name in ("mean", "std"))
         margin = float(described["resize"]["margin"]) if described.get("resize") else None
         rate, each = described.get("rate"), described.get("normalise") == "each"
+        noise = described.get("noise")
         usable = {
             "kind": kind in ("images", "audio", "signals"),
             "size": (channels > 0 if kind == "signals" else channels in (1, 3))
             and len(spatial) == (1 if kind == "signals" else 2)
             and min(spatial) > 0
-            and math.prod(spatial) <= images.MOST_PIXELS,
+            and math.prod(spatial) <= pictures.MOST_PIXELS,
             "mean": len(mean) in (1, channels) and all(map(math.isfinite, mean)),
             "std": len(std) in (1, channels) and all(0 < value < math.inf for value in std),
             "resize": margin is None or 1 <= margin <= 10,
             "rate": rate is None or 0 < float(rate) < math.inf,
+            "noise": noise is None or (kind == "images" and 0 < float(noise) <= 1),
         }
         for name, right in usable.items():
             if not right:
                 raise ValueError(f"{name} {described[name]!r}")
         names = {task: tuple(map(str, labels)) for task, labels in tasks.items()}
-        preparation = Preparation(kind, names, size, mean, std, margin, rate, each)
+        preparation = Preparation(kind, names, size, mean, std, margin, rate, each, noise)
         made_with = described["spectrogram"] if preparation.kind == "audio" else constants()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         wrong = f"does not say its classes and how files are prepared for it ({error})"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
+from diffstride.lab.runs.scores import ACCURACY
 from diffstride.lab.runs.search_folder import Search, is_search
 
 Block: TypeAlias = dict[str, Any]  # what the template shows by its ``kind``
@@ -54,6 +55,7 @@ class Chapter:
         self.title, self.groups, self.sweep, self.search = title, groups, sweep, search
         # Each once: a run may be in several places of a table.
         self.runs = list(dict.fromkeys(run for group in groups for run in group.runs))
+        self.scores = list(dict.fromkeys(run.score for run in self.runs)) or [ACCURACY]
         self.rows = list(dict.fromkeys(group.row for group in groups))
         planned = map(sweep.title, sweep.columns) if sweep else ()
         self.columns = list(dict.fromkeys([*planned, *(group.column for group in groups)]))

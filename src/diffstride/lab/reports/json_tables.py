@@ -19,7 +19,7 @@ def document(runs: Sequence[str | Path], sweeps: Sequence[str | Path]) -> dict[s
 def run_document(folder: str | Path) -> dict[str, Any]:
     """Return what the table of runs says of a run; what is not known (yet) is None.
 
-    Accuracies are parts of 1. A folder that is no run is a ValueError.
+    Accuracies are parts of 1, PSNRs are in dB. A folder that is no run is a ValueError.
     """
     run = open_run(folder)
     return {
@@ -28,8 +28,9 @@ def run_document(folder: str | Path) -> dict[str, Any]:
         "downsampling": run.downsampling,
         "epochs": run.epochs,
         "planned_epochs": run.planned_epochs,
-        "accuracy": run.last("test_accuracy"),
-        "task_accuracies": run.task_accuracies,
+        "score": run.score.name,
+        run.score.name: run.scored,
+        "task_accuracies": run.task_scores,
         "first_strides": [stride.last for stride in run.first_layer],
         "products": products(run),
         "maps_smaller": list(map(run.times_smaller, run.last_layer)),

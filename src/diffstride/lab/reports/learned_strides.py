@@ -14,6 +14,7 @@ from diffstride.lab.reports.windows import Array, spectrum, window
 MOST_PANELS = 24
 MOST_RUNS = 6
 MOST_EXAMPLES_SHOWN = 2
+SKIPS = " Of a U-Net, these are the layers of the way down: skips carry past them what they stop."
 MOST_ROWS = 24  # a table of more is folded
 
 
@@ -101,6 +102,7 @@ def windows_on_data(chapter: Chapter) -> Section:
     if any(run.examples for run in chosen):
         text += " Grey: the spectrum of real inputs, down to 60 dB below the strongest frequency. "
         text += "Examples are inputs after the windows alone, without the convolutions between."
+    text += SKIPS if any(run.has_skips for run in chosen) else ""
     blocks = [block for run in chosen for block in _window_blocks(run)]
     return Section("Windows on the data", text, blocks)
 
@@ -172,6 +174,7 @@ def what_layers_let_pass(chapter: Chapter) -> Section:
     text = "What passes a layer and all before it: the lowest cut-off so far. Windows fall behind "
     text += "their cut-offs, and with the convention “tight” before them. Maps are larger than the "
     text += "product of strides says where windows need room to fall."
+    text += SKIPS if any(run.has_skips for run in chapter.runs) else ""
     caption = "Product of strides, how many times smaller maps are, and the cut-off so far"
     head = ["runs", "layer", "axis", "strides", "maps ÷", "cut-off", "unit", "n"]
     folded = len(rows) > MOST_ROWS

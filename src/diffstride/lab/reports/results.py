@@ -1,21 +1,26 @@
-"""The sections on what came out: accuracies beside the paper's, their cost, how runs were made."""
+"""The sections on what came out: scores beside the paper's, their cost, how runs were made."""
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from diffstride.lab.reports import chapters, pictures, plots
 from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
-from diffstride.lab.reports.formats import number, percent
+from diffstride.lab.reports.formats import number
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
-from diffstride.lab.reports.tables import FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines
+from diffstride.lab.reports.tables import (
+    FIRST_STRIDES,
+    FIRST_STRIDES_HEAD,
+    first_stride_lines,
+    heading,
+)
 from diffstride.lab.runs.axes import Axis
 from diffstride.lab.runs.config_file import flat
+from diffstride.lab.runs.scores import NOISY
 from diffstride.text import times
-
-CURVES = (("accuracy", "accuracy (%)", 100.0), ("loss", "loss", 1.0))
-"""What is drawn over the epochs: a metric, its label and its scale."""
 
 
 def summary(chapter: Chapter) -> Section:
@@ -23,7 +28,7 @@ def summary(chapter: Chapter) -> Section:
     hours = sum(run.minutes for run in chapter.runs) / 60
     spent = ("Training time", f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min")
     cards, text = [("Runs", str(len(chapter.runs))), spent], ""
-    scored = [run for run in chapter.runs if run.last("test_accuracy") is not None]
+    scored = [run for run in chapter.runs if run.scored is not None]
     if chapter.sweep is not None:
         sweep, total = chapter.sweep, len(chapter.sweep.names)
         cards, text = [("Scale", str(sweep.plan["scale"]))], "Measured, not trained."
@@ -34,7 +39,8 @@ def summary(chapter: Chapter) -> Section:
         (run,) = chapter.runs
         tested = "Held-out" if run.config["data"].get("held_out") else "Test"
         cards = [
-            (f"{tested} accuracy", percent(run.last("test_accuracy"))),
+            (f"{tested} {run.score.title}", run.score.short(run.scored)),
+            *_before(run),
             ("Million MACs", number(run.last("mmacs"))),
             ("Epochs", f"{run.epochs} of {run.planned_epochs}"),
             spent,
@@ -45,22 +51,39 @@ def summary(chapter: Chapter) -> Section:
             factor = f"{run.striding_factor:.1f}"
             text += f"the product of all, the global striding factor, is {factor}."
     elif scored:
-        best = max(scored, key=lambda run: run.last("test_accuracy") or 0.0)
-        cards.insert(1, ("Best test accuracy", percent(best.last("test_accuracy"))))
-        text = f"The best is {best.name}, after {best.epochs} epochs."
+        texts = []
+        for i, score in enumerate(chapter.scores):
+            own = [run for run in scored if run.score == score]
+            best = max(own, key=lambda run: run.scored or -math.inf, default=None)
+            if best is not None:
+                cards.insert(1 + i, (f"Best test {score.title}", score.short(best.scored)))
+                by = f" by {score.title}" if len(chapter.scores) > 1 else ""
+                texts.append(f"The best{by} is {best.name}, after {best.epochs} epochs.")
+        text = " ".join(texts)
     return Section("Summary", text, [{"kind": "cards", "items": cards}])
+
+
+def _before(run: RunRecord) -> list[tuple[str, str]]:
+    """The same of the images as they were before the network took their noise away."""
+    noisy = run.last(f"test_{NOISY}_{run.score.name}")
+    return [] if noisy is None else [(f"Noisy {run.score.title}", run.score.short(noisy))]
 
 
 def _spreads(sweep: Sweep) -> str:
     if not sweep.comparable or len(sweep.settings) < 2:
         return ""
     spreads = {column: sweep.spread(column, sweep.metrics[0])[0] for column in sweep.columns}
-    known = [f"{s:.1f} points with {sweep.title(c)}" for c, s in spreads.items() if s is not None]
+    digits, points, name = sweep.score.few_digits, sweep.score.difference, sweep.score.title
+    known = [
+        f"{s:.{digits}f} {points} with {sweep.title(c)}"
+        for c, s in spreads.items()
+        if s is not None
+    ]
     if not known and not sweep.missing():  # a grid whose methods have settings of their own
         return ""
     if not known:
         return "No method has a finished run of every setting yet."
-    return f"Over {len(sweep.settings)} settings, max − min of mean accuracy is {', '.join(known)}."
+    return f"Over {len(sweep.settings)} settings, max − min of mean {name} is {', '.join(known)}."
 
 
 def _strides_at(run: RunRecord, index: int) -> str:
@@ -84,8 +107,8 @@ def paper_comparison(chapter: Chapter) -> Section:
     blocks += chapters.table(FIRST_STRIDES, FIRST_STRIDES_HEAD, first_stride_lines(sweep))
     cells = zip(*(sweep.cells(row, sweep.metrics[0]) for row in sweep.settings), strict=True)
     series = [[(cell.here, cell.paper) for cell in column] for column in cells]
-    svg = plots.means(sweep.settings, series, xlabel="test accuracy (%)")
-    title = "Accuracy by setting; filled: these runs, with their sd"
+    svg = plots.means(sweep.settings, series, xlabel=f"test {sweep.score.axis}")
+    title = f"{sweep.score.heading} by setting; filled: these runs, with their sd"
     legend = chapters.colour_legend(map(sweep.title, sweep.columns))
     text = "With the price of the network as it was in the end: multiply-accumulates (millions) "
     text += "and seconds per step."
@@ -96,8 +119,8 @@ def paper_comparison(chapter: Chapter) -> Section:
 
 
 def _matrix(sweep: Sweep, metric: Metric) -> Block:
-    accuracy = f"{metric.title} test accuracy in %, mean ± sd over n runs".strip()
-    caption = "relative to the first" if sweep.measured else accuracy
+    judged = f"test {sweep.score.title} in {sweep.score.unit}, mean ± sd over n runs"
+    caption = "relative to the first" if sweep.measured else f"{metric.title} {judged}".strip()
     return {
         "kind": "matrix",
         "caption": f"{sweep.plan['title']}: {caption}",
@@ -107,28 +130,32 @@ def _matrix(sweep: Sweep, metric: Metric) -> Block:
     }
 
 
-def accuracy_costs(chapter: Chapter) -> Section:
-    """Accuracy against J and against MACs."""
+def score_costs(chapter: Chapter) -> Section:
+    """Scores against J and against MACs."""
     columns, items, shown = chapter.columns, [], set()
     colours = {run: columns.index(group.column) for group in chapter.groups for run in group.runs}
-    for xlabel in ("regulariser J", "million MACs"):
+    xlabels = ("regulariser J", "million MACs")
+    for score, xlabel in itertools.product(chapter.scores, xlabels):
         series: dict[int, list[tuple[float, float]]] = {}
         for run, colour in colours.items():
             x = run.penalty if "J" in xlabel else run.last("mmacs")
-            y = run.last("test_accuracy")
+            y = run.scored if run.score == score else None
             if run.finished and x is not None and y is not None:
-                series.setdefault(colour, []).append((x, 100 * y))
+                series.setdefault(colour, []).append((x, score.factor * y))
         if sum(map(len, series.values())) > 1:
-            svg = plots.scatter(series, xlabel=xlabel, ylabel="test accuracy (%)")
-            items.append((svg, f"Test accuracy against {xlabel}"))
+            svg = plots.scatter(series, xlabel=xlabel, ylabel=f"test {score.axis}")
+            items.append((svg, f"Test {score.title} against {xlabel}"))
             shown |= set(series)
     legend = [entry for entry in chapters.colour_legend(columns) if entry[0] in shown]
-    text = "Each point is a run. Strides that shrink buy accuracy with computation, at this price."
-    return Section("What accuracy costs", text, chapters.figures(legend, items))
+    titles = [score.title for score in chapter.scores]
+    text = f"Each point is a run. Strides that shrink buy {' or '.join(titles)} with computation, "
+    text += "at this price."
+    title = f"What {' and '.join(titles)} cost{'s' * (len(titles) == 1)}"
+    return Section(title, text, chapters.figures(legend, items))
 
 
 def training_curves(chapter: Chapter) -> Section:
-    """Accuracy and loss over the epochs: all runs in one figure, or a sweep's by method."""
+    """Score and loss over the epochs: all runs in one figure, or a sweep's by method."""
     groups = [group for group in chapter.groups if any(run.metrics for run in group.runs)]
     in_sweep, rows = chapter.sweep is not None, chapter.rows
     panels: dict[str, list[tuple[int, RunGroup]]] = {}
@@ -136,15 +163,19 @@ def training_curves(chapter: Chapter) -> Section:
         panel, colour = (group.column, rows.index(group.row)) if in_sweep else ("", i)
         panels.setdefault(panel, []).append((colour, group))
     items = []
-    for panel, members in panels.items():
-        for metric, label, scale in CURVES:
+    for (panel, members), score in itertools.product(panels.items(), chapter.scores):
+        own = [(i, [r for r in group.runs if r.score == score]) for i, group in members]
+        of_score = f" of runs judged by {score.title}" if len(chapter.scores) > 1 else ""
+        curves = ((score.name, score.title, score.axis, score.factor), ("loss", "loss", "loss", 1))
+        for metric, title, label, scale in curves:
             lines = [
-                (colour, dash, [run.curve(f"{split}_{metric}", scale) for run in group.runs])
-                for colour, group in members
+                (colour, dash, [run.curve(f"{split}_{metric}", scale) for run in runs])
+                for colour, runs in own
                 for dash, split in enumerate(["test"] if in_sweep else ["test", "train"])
             ]
             svg = plots.curves(lines, ylabel=f"test {label}" if in_sweep else label)
-            items.append((svg, f"{panel}: test {metric}" if in_sweep else metric.title()))
+            name = f"{panel}: test {title}" if in_sweep else title[:1].upper() + title[1:]
+            items.append((svg, name + (of_score if metric == "loss" else "")))
     legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
     legend += [] if in_sweep else [(None, 0, "test"), (None, 1, "train")]
     return Section("Training", "", chapters.figures(legend, items))
@@ -153,13 +184,13 @@ def training_curves(chapter: Chapter) -> Section:
 def every_run(chapter: Chapter) -> Section:
     """A table with a row for each run."""
     runs, several = chapter.runs, len(chapter.runs) > 1
-    tasks = list(dict.fromkeys(task for run in runs for task in run.task_accuracies))
+    tasks = list(dict.fromkeys(task for run in runs for task in run.task_scores))
     rows = [
         [
             run.name,
             run.downsampling,
-            percent(run.last("test_accuracy")),
-            *(percent(run.task_accuracies.get(task)) for task in tasks),
+            run.score.short(run.scored),
+            *(run.score.short(run.task_scores.get(task)) for task in tasks),
             f"{_strides_at(run, 0)} → {_strides_at(run, -1)}" if run.strides else run.beginning,
             *map(number, (run.penalty, run.last("mmacs"), run.seconds_per_step)),
             f"{run.epochs}/{run.planned_epochs}",
@@ -167,9 +198,10 @@ def every_run(chapter: Chapter) -> Section:
         for run in runs
     ]
     caption = f"{len(runs)} runs, after their last epochs" if several else "After its last epoch"
-    head = ["run", "downsampling", "accuracy", *tasks, "strides", "J", "MMACs", "s per step"]
+    head = ["run", "downsampling", heading(chapter.scores), *tasks]
+    head += ["strides", "J", "MMACs", "s per step", "epochs"]
     folded = len(runs) > chapters.MOST_SINGLE_RUNS
-    table = chapters.table(caption, [*head, "epochs"], rows, folded)
+    table = chapters.table(caption, head, rows, folded)
     return Section("All runs" if several else "The run", "", table)
 
 

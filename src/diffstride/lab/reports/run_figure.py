@@ -1,4 +1,4 @@
-"""The figure of a run, a PNG: its strides and accuracies over the epochs."""
+"""The figure of a run, a PNG: its strides and its score over the epochs."""
 
 import io
 from pathlib import Path
@@ -34,11 +34,14 @@ def draw_run(folder: Path) -> Path | None:
                 left.plot(*zip(*stride.points, strict=True), **look)
         left.set(title="Strides while training", xlabel="epoch", ylabel="stride")
         left.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        score = run.score
         for split, grey in (("train", "#999999"), ("test", "#222222")):
-            if points := run.curve(f"{split}_accuracy"):
-                label = f"{split}: {points[-1][1]:.2%}"
+            if points := run.curve(f"{split}_{score.name}"):
+                label = f"{split}: {score.text(points[-1][1])}"
                 right.plot(*zip(*points, strict=True), marker=".", color=grey, label=label)
-        right.set(title="Accuracy", xlabel="epoch", ylim=(None, 1.01))
+        right.set(
+            title=score.heading, xlabel="epoch", ylim=(None, score.most and 1.01 * score.most)
+        )
         right.legend(loc="lower right")
         for ax in (left, right):
             ax.xaxis.get_major_locator().set_params(integer=True)

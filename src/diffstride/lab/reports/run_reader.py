@@ -12,7 +12,7 @@ from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.axes import data_axes
-from diffstride.lab.runs.config import ModelConfig
+from diffstride.lab.runs.config import DENSE, ModelConfig
 from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import (
     STEP_SECONDS,
@@ -22,6 +22,7 @@ from diffstride.lab.runs.documents import (
     read_yaml,
 )
 from diffstride.lab.runs.run_folder import read_facts
+from diffstride.lab.runs.scores import score_of
 
 MOST_EXAMPLES = 3
 LATER_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error", "cutoff")
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "model.width": float,
     "model.strides": tuple[float, ...] | None,
     "data.task": tuple[str, ...],
+    "data.noise": float | None,
     "trainer.epochs": int,
 }
 """The types of the settings that reports make use of."""
@@ -83,6 +85,8 @@ class RunRecord:
         self.downsampling: str = model["downsampling"]
         named = str(model.get("convention", "paper"))
         self.convention = named if named in CONVENTIONS else "paper"
+        self.score = score_of(self.config["data"].get("noise"))
+        self.has_skips = model.get("name") in DENSE
         self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         # The downsampling, and what keeps its strides from shrinking.
         budget, weight = self.config.get("macs_budget"), self.config.get("stride_penalty")
@@ -96,7 +100,7 @@ class RunRecord:
 
         self.data_facts = _if_there(folder / "data.json", read_facts) or {}
         self.environment = _if_there(folder / "environment.json", read_json) or {}
-        self.metrics = _numbers(folder / "metrics.csv", "epoch", "test_accuracy")
+        self.metrics = _numbers(folder / "metrics.csv", "epoch", self.score.column)
         self.times = _numbers(folder / "times.csv", "step", "seconds")
         self.epochs = int(self.last("epoch") or 0)
         smoothness, end = model.get("smoothness", 4.0), model.get("smoothness_end")
@@ -115,10 +119,10 @@ class RunRecord:
             step = self.times[-1]["seconds"] / taken
         self.seconds_per_step: float | None = step
         self.penalty = fixed_penalty or self.last("stride_penalty") or None
-        # Of a network for several tasks: the test accuracy of each after the last epoch.
-        start, last = "test_accuracy_", self.metrics[-1] if self.metrics else {}
+        # Of a network for several tasks: the score of each on test data after the last epoch.
+        start, last = f"{self.score.column}_", self.metrics[-1] if self.metrics else {}
         tasks = [name.removeprefix(start) for name in last if name.startswith(start)]
-        self.task_accuracies = {task: last[start + task] for task in tasks}
+        self.task_scores = {task: last[start + task] for task in tasks}
 
         self.strides = _strides(folder / "strides.csv", self.data_facts)
         self.sizes_known = bool(self.strides) and all(min(s.sizes) > 0 for s in self.strides)
@@ -142,6 +146,11 @@ class RunRecord:
     def last(self, column: str) -> float | None:
         """A metric after the last epoch."""
         return self.metrics[-1].get(column) if self.metrics else None
+
+    @property
+    def scored(self) -> float | None:
+        """The score on test data after the last epoch."""
+        return self.last(self.score.column)
 
     def curve(self, column: str, scale: float = 1.0) -> list[tuple[float, float]]:
         """The epochs that have a metric, each with its value times ``scale``."""

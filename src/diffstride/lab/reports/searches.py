@@ -8,8 +8,9 @@ from diffstride.lab.reports.formats import number
 from diffstride.lab.reports.learned_strides import layer_legend
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.runs.scores import ACCURACY, Score
 from diffstride.lab.runs.search_folder import STAGES, Network, Plan, Result, Search
-from diffstride.text import aligned, times
+from diffstride.text import aligned, three_digits, times
 
 HEAD = ["site", "stride", "found", "size", "found", "cost", "found"]
 ONE_SEED = (
@@ -27,16 +28,16 @@ def answer(chapter: Chapter) -> Section:
         cards = [("Runs so far", begun or "none")]
         text = f"The search is not finished: `diffstride resume {search.folder}` goes on."
         return Section("The answer", text, [{"kind": "cards", "items": cards}])
-    plan, result = search.plan, search.result
+    plan, result, score = search.plan, search.result, search.score
     cards = [
-        ("Accuracy, found", _share(result.found)),
-        ("Accuracy, beginning", _share(result.begin)),
-        ("Points more", _points(result.difference)),
+        (f"{score.heading}, found", score.text(result.found)),
+        (f"{score.heading}, beginning", score.text(result.begin)),
+        (f"More {score.difference}", score.points(result.difference)),
         ("Million MACs, found", number(plan.found.macs / 1e6)),
         ("Million MACs, beginning", number(plan.begin.macs / 1e6)),
         ("Training time", f"{sum(result.seconds) / 60:.1f} min"),
     ]
-    text = f"{sentence(plan, result)} {comparison(plan)}{ONE_SEED}"
+    text = f"{sentence(plan, result, score)} {comparison(plan)}{ONE_SEED}"
     return Section("The answer", text, [{"kind": "cards", "items": cards}])
 
 
@@ -66,8 +67,8 @@ def trials(chapter: Chapter) -> Section:
         last = run.metrics("test_loss")[-1]
         losses.append(float(last["test_loss"]))
         strides = " ".join(f"{stride:.4g}" for stride in run.config.model.strides or ())
-        accuracy = _share(float(last["test_accuracy"]))
-        rows.append([run.name, strides, f"{losses[-1]:.3f}", accuracy])
+        judged = search.score.text(float(last[search.score.column]))
+        rows.append([run.name, strides, three_digits(losses[-1]), judged])
     svg = plots.scatter(
         {0: list(enumerate(losses, 1))}, xlabel="trial", ylabel="loss on held-out examples"
     )
@@ -80,7 +81,7 @@ def trials(chapter: Chapter) -> Section:
     text = f"Trainings of {epochs} at fixed strides of one cost, compared on examples that were "
     text += "held out. The first ones are anywhere; where the others are follows from a plane "
     text += "through all losses before them."
-    head = ["trial", "strides", "loss", "accuracy"]
+    head = ["trial", "strides", "loss", search.score.title]
     table = chapters.table("All trials", head, rows, folded=True)
     return Section("What was tried", text, [*chapters.figures(legend, items), *table])
 
@@ -123,30 +124,33 @@ def trajectory(chapter: Chapter) -> Section:
     return Section("How strides were found", text, chapters.figures(legend, items))
 
 
-def accuracies(chapter: Chapter) -> Section:
-    """The test accuracy of both networks with fixed strides over the epochs."""
+def scores(chapter: Chapter) -> Section:
+    """The score on test data of both networks with fixed strides over the epochs."""
+    score = _search(chapter).score
     runs = [run for run in chapter.runs if run.name in ("begin", "found") and run.metrics]
-    lines = [(i, 0, [run.curve("test_accuracy", 100.0)]) for i, run in enumerate(runs)]
+    lines = [(i, 0, [run.curve(score.column, score.factor)]) for i, run in enumerate(runs)]
     items = []
     if runs:
-        svg = plots.curves(lines, ylabel="test accuracy (%)")
-        items = [(svg, "Test accuracy with fixed strides")]
+        svg = plots.curves(lines, ylabel=f"test {score.axis}")
+        items = [(svg, f"Test {score.title} with fixed strides")]
     legend = chapters.colour_legend(_stage_title(run) for run in runs)
     return Section("Fixed strides, trained from scratch", "", chapters.figures(legend, items))
 
 
-def sentence(plan: Plan, result: Result) -> str:
+def sentence(plan: Plan, result: Result, score: Score) -> str:
     """Return in a sentence how good what was found is, beside the beginning."""
-    both = f"{_share(result.found)} of {result.examples:,} test examples, and those of the "
-    both += f"beginning {_share(result.begin)}"
-    band = f"95 % band {_points(result.low)} to {_points(result.high)}"
+    found, begin = score.text(result.found), score.text(result.begin)
+    both = f"get right {found} of {result.examples:,} test examples, and those of the beginning "
+    both += begin
+    if score != ACCURACY:
+        both = f"come to a {score.title} of {found} in the mean of {result.examples:,} test "
+        both += f"examples, and those of the beginning to {begin}"
+    more = f"{score.points(result.difference)} {score.difference}"
+    band = f"95 % band {score.points(result.low)} to {score.points(result.high)}"
     costs = " and ".join(dict.fromkeys(map(_cost, (plan.found, plan.begin))))
     sizes = [[site.output_size for site in network.sites] for network in (plan.found, plan.begin)]
     same = " All sizes are those of the beginning: it is the same network." * (sizes[0] == sizes[1])
-    return (
-        f"The strides that were found get right {both}: {_points(result.difference)} points "
-        f"({band}), at {costs}.{same}"
-    )
+    return f"The strides that were found {both}: {more} ({band}), at {costs}.{same}"
 
 
 def comparison(plan: Plan) -> str:
@@ -154,8 +158,9 @@ def comparison(plan: Plan) -> str:
     if plan.losses is None:
         return ""
     begin, found = plan.losses
+    texts = three_digits(found), three_digits(begin)
     both = "On held-out examples, after trainings of full length, the best strides that were tried "
-    both += f"come to a loss of {found:.3f}, those of the beginning to {begin:.3f}"
+    both += f"come to a loss of {texts[0]}, those of the beginning to {texts[1]}"
     return f"{both}{': they are kept' * (begin <= found)}. "
 
 
@@ -167,7 +172,7 @@ def as_text(search: Search) -> str:
     option = " ".join(f"{stride:g}" for stride in plan.found.strides)
     lines = [
         *aligned([HEAD, *table_rows(plan)]),
-        sentence(plan, result),
+        sentence(plan, result, search.score),
         *filter(None, [comparison(plan).strip()]),
         ONE_SEED,
         f"{sum(result.seconds):.0f} s of training: {spent}",
@@ -211,17 +216,3 @@ def _by_step(
 def _cost(network: Network) -> str:
     ms = "" if network.ms is None else f" ({number(network.ms)} ms a batch)"
     return f"{number(network.macs / 1e6)} million MACs{ms}"
-
-
-def _share(accuracy: float) -> str:
-    return f"{100 * accuracy:.2f} %"
-
-
-def _points(difference: float) -> str:
-    """A difference of fractions in points.
-
-    >>> _points(0.01234), _points(-0.005)
-    ('+1.23', '−0.50')
-    """
-    value = round(100 * difference, 2) + 0.0  # without −0
-    return f"{value:+.2f}".replace("-", "−")

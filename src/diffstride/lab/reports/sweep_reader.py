@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from diffstride.lab.reports.formats import Figures, mean, mean_sd
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.documents import DamagedFile, read_json
+from diffstride.lab.runs.scores import ACCURACY
 
-MEAN = "Mean accuracy"  # the row of means over all rows
+MEAN = f"Mean {ACCURACY.title}"  # the row of means over all rows, as plans of the paper have it
 
 
 class Metric(NamedTuple):
-    """An accuracy: its title, its column in metrics.csv, and where the plan has the paper's."""
+    """A score: its title, its column in metrics.csv, and where the plan has the paper's."""
 
     title: str
     column: str
@@ -22,9 +23,9 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What the finished runs of one row and column say, beside the paper; accuracies in percent.
+    """What the finished runs of one row and column say, beside the paper; scores as they are shown.
 
-    There are ``count`` accuracies, and will be as many as ``planned``. The seconds are those of a
+    There are ``count`` scores, and will be as many as ``planned``. The seconds are those of a
     training step in the last epoch, as the runs tell them.
     """
 
@@ -65,15 +66,24 @@ class Sweep:
             if (folder / name / "config.yaml").is_file()
         }
         self.measured = read_json(measured, "values", "conditions") if measured.is_file() else {}
+        # What all runs are judged by.
+        scores = dict.fromkeys(run.score for run in self.runs.values())
+        if len(scores) > 1:
+            titles = " and ".join(score.title for score in scores)
+            raise ValueError(
+                f"{folder} has runs that are judged by {titles}: a sweep has one score"
+            )
+        self.score = next(iter(scores), ACCURACY)
+        self.mean = f"Mean {self.score.title}"
         self.columns: list[str] = plan["columns"]
         # Where rows differ in what strides cost, a mean over them says nothing.
         self.regularised = any("penalty" in entry for entry in plan["runs"])
         # Whether rows are beginnings of the same thing: not tasks, nor weights of a penalty.
         self.comparable = not self.regularised and not any("tasks" in e for e in plan["runs"])
-        self.settings: list[str] = [row for row in plan["rows"] if row != MEAN]
+        self.settings: list[str] = [row for row in plan["rows"] if row != self.mean]
         has_mean = len(self.settings) > 1 and not self.regularised and not self.measured
-        self.rows = [*self.settings, MEAN] if has_mean else self.settings
-        first = Metric("Top-1" if "paper_top5" in plan else "", "test_accuracy", "paper")
+        self.rows = [*self.settings, self.mean] if has_mean else self.settings
+        first = Metric("Top-1" if "paper_top5" in plan else "", self.score.column, "paper")
         second = Metric("Top-5", "test_top5", "paper_top5")
         self.metrics = [first, second] if second.paper in plan else [first]
 
@@ -97,7 +107,7 @@ class Sweep:
         if self.measured:
             costs = self.measured["values"][row]
             return Cell((costs[column] / costs[self.columns[0]],), paper)
-        accuracies: list[float] = []
+        values: list[float] = []
         runs: dict[str, RunRecord] = {}
         planned = 0
         for entry in self.plan["runs"]:
@@ -105,17 +115,17 @@ class Sweep:
                 continue
             # A network for several tasks has a row for each of them.
             places = entry.get("tasks", {entry["row"]: metric.column})
-            names = [name for place, name in places.items() if row in (place, MEAN)]
+            names = [name for place, name in places.items() if row in (place, self.mean)]
             planned += len(names)
             run = self.runs.get(entry["name"])
             if run is not None and run.finished:
                 known = [value for name in names if (value := run.last(name)) is not None]
-                accuracies += [100 * value for value in known]
+                values += [self.score.factor * value for value in known]
                 runs |= {entry["name"]: run} if known else {}
         return Cell(
-            mean_sd(accuracies),
+            mean_sd(values),
             paper,
-            len(accuracies),
+            len(values),
             planned,
             mean(run.last("mmacs") for run in runs.values()),
             mean(run.seconds_per_step for run in runs.values()),
@@ -134,10 +144,11 @@ class Sweep:
         return width([cell.here for cell in cells]), width([cell.paper for cell in cells])
 
     def digits(self, metric: Metric) -> int:
-        """As many digits after the point as the paper has."""
+        """As many digits after the point as the paper has, or the score."""
         rows = self.plan.get(metric.paper, {}).values()
         values = [value for row in rows for figures in row.values() for value in figures]
-        return 2 if any(round(value, 1) != value for value in values) else 1
+        least = self.score.few_digits
+        return 2 if any(round(value, 1) != value for value in values) else least
 
     def missing(self) -> list[str]:
         """The names of the runs that have not finished, with how far they are."""

@@ -12,9 +12,10 @@ from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 from diffstride.lab.runs.axes import in_units
 from diffstride.lab.runs.documents import DamagedFile, write_rows
+from diffstride.lab.runs.scores import Score
 from diffstride.text import aligned, short, times
 
-RUNS_HEAD = ("run", "downsampling", "accuracy", "first strides", "all strides", "maps ÷")
+RUNS_HEAD = ("first strides", "all strides", "maps ÷")
 CSV_COLUMNS = "row column metric n mean sd paper_mean paper_sd mmacs seconds_per_step penalty"
 FIRST_STRIDES = "Strides of the first layer, and up to which frequency they let pass"
 FIRST_STRIDES_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]
@@ -32,12 +33,12 @@ SHARED_SETTINGS = {
 
 
 def compare(folders: Sequence[str | Path]) -> str:
-    """A table of runs: accuracy after the last epoch, strides of the first layer, cost, time.
+    """A table of runs: their score after the last epoch, strides of the first layer, cost, time.
 
     Then the strides of the first layer, the product of all, how many times smaller the last maps
     are than the input, and up to which frequency everything passes all layers, along each axis; the
     units are in the head if all runs have the same. A network for several tasks has its mean
-    accuracy, and a line below for each task. A folder that is no run is a ValueError.
+    score, and a line below for each task. A folder that is no run is a ValueError.
     """
     runs = []
     for folder in folders:
@@ -45,7 +46,9 @@ def compare(folders: Sequence[str | Path]) -> str:
     units = {tuple(axis.unit for axis in run.data_axes) for run in runs if run.strides}
     same = units.pop() if len(units) == 1 else None
     unit = f" ({' × '.join(dict.fromkeys(same))})" if same else ""
-    lines: list[tuple[str, ...]] = [(*RUNS_HEAD, f"cut-off{unit}", "M MACs", "minutes")]
+    judged = heading(run.score for run in runs)
+    head = ("run", "downsampling", judged, *RUNS_HEAD)
+    lines: list[tuple[str, ...]] = [(*head, f"cut-off{unit}", "M MACs", "minutes")]
     for run in runs:
         if not (run.metrics and run.times):
             lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 6))
@@ -53,7 +56,7 @@ def compare(folders: Sequence[str | Path]) -> str:
         line = (
             run.name,
             run.downsampling,
-            or_dash(run.last("test_accuracy"), ".1%"),
+            run.score.short(run.scored),
             times((stride.last for stride in run.first_layer), "{:.2f}") or UNKNOWN,
             times(products(run), "{:.2f}") or UNKNOWN,
             _known(map(run.times_smaller, run.last_layer), "{:.2f}"),
@@ -61,9 +64,15 @@ def compare(folders: Sequence[str | Path]) -> str:
             or_dash(run.last("mmacs"), ".1f"),
             f"{run.minutes:.1f}",
         )
-        tasks = run.task_accuracies.items()
-        lines += [line, *((f"  {name}", "", f"{value:.1%}", *[""] * 6) for name, value in tasks)]
+        tasks = [(name, run.score.short(value)) for name, value in run.task_scores.items()]
+        lines += [line, *((f"  {name}", "", value, *[""] * 6) for name, value in tasks)]
     return "\n".join(aligned(lines))
+
+
+def heading(scores: Iterable[Score]) -> str:
+    """What the column with the scores of runs is called."""
+    titles = {score.title for score in scores}
+    return titles.pop() if len(titles) == 1 else "score"
 
 
 def products(run: RunRecord) -> list[float]:
@@ -167,7 +176,7 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
             lines.append(["  s per step", *(or_dash(cell.seconds_per_step) for cell in cells)])
             if sweep.regularised:
                 lines.append(["  J", *(or_dash(cell.penalty) for cell in cells)])
-        if MEAN in sweep.rows and sweep.comparable:
+        if sweep.mean in sweep.rows and sweep.comparable:
             spreads = zip(*(sweep.spread(c, metric) for c in sweep.columns), strict=True)
             here, paper = ([or_dash(value, f".{digits}f") for value in row] for row in spreads)
             lines.append(["Max − min", *here])
@@ -178,7 +187,7 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
 
 
 def _csv_rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """A row for each cell and metric, accuracies in percent."""
+    """A row for each cell and metric, as they are shown: accuracies in percent."""
     for metric in sweep.metrics:
         for row in sweep.rows:
             for column, cell in zip(sweep.columns, sweep.cells(row, metric), strict=True):
@@ -209,9 +218,10 @@ def notes(sweep: Sweep) -> list[str]:
     """The heading of the table, then what holds for all of it, and what does not."""
     plan, missing, total = sweep.plan, sweep.missing(), len(sweep.names)
     seeds = plan["seeds"]
-    means = "seeds, that of a mean over settings too" if MEAN in sweep.rows else "seeds"
+    means = "seeds, that of a mean over settings too" if sweep.mean in sweep.rows else "seeds"
+    judged = f"test {sweep.score.title} in {sweep.score.words}"
     lines = [
-        f"{plan['title']}: test accuracy in percent after the last epoch, mean ± sd over {means}",
+        f"{plan['title']}: {judged} after the last epoch, mean ± sd over {means}",
         f"Scale {plan['scale']}, n = {len(seeds)} (seed{'s' * (len(seeds) > 1)} "
         f"{', '.join(map(str, seeds))})" + "".join(f", {fact}" for fact in _shared(sweep)) + ".",
         "M MACs are of the network as it is in the end, for one example; seconds per step are of "

@@ -167,6 +167,20 @@ class Config:
         if self.ms_budget and self.timings is None and processes > 1:
             raise ValueError("--ms_budget with several processes needs --timings FILE")
 
+    def _check_task(self) -> None:
+        """Raise a ValueError unless the network makes what is asked for: scores, or an image."""
+        name, noise = self.model.name, self.data.noise
+        if noise is None and name in DENSE:
+            scores = f"{name} scores every place of an example and not the whole"
+            others = ", ".join(other for other in get_args(ModelName) if other not in DENSE)
+            advice = f"Take one of {others}, or give --data.noise, which it learns to take away"
+            raise ValueError(f"--model.name {name} can't classify: {scores}. {advice}")
+        if noise is not None and name not in DENSE:
+            wrong = f"--data.noise is taken away place by place, and {name} classifies the whole"
+            raise ValueError(f"{wrong}: give --model.name {DENSE[0]}, or leave out the noise")
+        if noise is not None and self.optim.label_smoothing:
+            raise ValueError("--optim.label_smoothing is for classes, and --data.noise has none")
+
     def check(self) -> None:
         """Raise a ValueError unless every number makes sense; the message names the option."""
         check_limits(self)
@@ -185,16 +199,11 @@ class Config:
             each = f"one example for each of {tasks} tasks and {given}"
             raise ValueError(f"--data.batch_size must be at least {tasks * processes}, {each}")
         data.check_kind()
+        self._check_task()
         masking = ("signal_cnn", "resnet18", "preact_resnet18", "preact_resnet56")
         if data.kind == "signals" and self.model.name not in masking:
             wanted = f"{', '.join(masking)}, which leave out what is added to short signals"
             raise ValueError(f"--model.name must be one of {wanted}, got {self.model.name}")
-        if self.model.name in DENSE:
-            scores = f"{self.model.name} scores every place of an example and not the whole"
-            others = ", ".join(name for name in get_args(ModelName) if name not in DENSE)
-            raise ValueError(
-                f"--model.name {self.model.name} can't classify: {scores}. Take one of {others}"
-            )
         if data.kind != "audio" and self.trainer.steps:
             raise ValueError("--trainer.steps is for --data.kind audio")
 

@@ -10,7 +10,16 @@ from diffstride.lab.runs.limits import limited
 HELD_OUT = "the held-out part of the training set"
 
 OF_KIND = {  # settings that only data of some kinds have
-    "images": ("image_size", "crop_padding", "flip", "inception_crop", "mixup", "spacing"),
+    "images": (
+        "image_size",
+        "patch",
+        "noise",
+        "crop_padding",
+        "flip",
+        "inception_crop",
+        "mixup",
+        "spacing",
+    ),
     "audio": ("task",),
     "signals": ("rate", "length", "normalise"),
 }
@@ -61,6 +70,12 @@ class DataConfig:
     """Examples in a step, over all processes and tasks."""
     image_size: int | None = limited(None, least=1, most=2**13)
     """The side to which images are scaled; they stay as they are unless given."""
+    patch: int | None = limited(None, least=1, most=2**13)
+    """With noise: the side of a square that is cut out of each image, which may be of any size;
+    anywhere in training, and from its middle in tests. All of it unless given."""
+    noise: float | None = limited(None, least=0, most=1)
+    """Learn to take away noise of this strength instead of classes: the standard deviation of what
+    is added to each pixel, as part of the range from black to white. It needs --model.name unet."""
     crop_padding: int = limited(0, least=0, most=2**10)
     """The most pixels by which an image is shifted at random."""
     flip: bool = False
@@ -87,7 +102,7 @@ class DataConfig:
         if self.group is not None and self.test_fraction is None and self.held_out is None:
             parts = "--data.test_fraction or --data.held_out"
             raise ValueError(f"--data.group is what {parts} keeps together: give one of them too")
-        for name in ("test_fraction", "held_out", "rate", "spacing"):
+        for name in ("test_fraction", "held_out", "rate", "spacing", "noise"):
             value = getattr(self, name)
             if value is not None and 0 in (value if isinstance(value, tuple) else (value,)):
                 raise ValueError(f"--data.{name} must be above 0, got {value}")
@@ -98,6 +113,16 @@ class DataConfig:
             if self.kind == "images" and self.path is None and getattr(self, name) is not None:
                 own = "the digits have a test set of their own, and no groups"
                 raise ValueError(f"--data.{name} is for data of --data.path: {own}")
+        if self.patch is not None and self.noise is None:
+            raise ValueError(
+                "--data.patch is for --data.noise: to classify, give --data.image_size"
+            )
+        if self.patch is not None and self.inception_crop:
+            raise ValueError("--data.patch and --data.inception_crop both cut out parts: give one")
+        if self.noise is not None and self.mixup:
+            raise ValueError(
+                "--data.mixup blends classes, and --data.noise has none: leave it at 0"
+            )
         if self.spacing is not None and len(self.spacing) > 2:
             wanted = "one number, or one each for height and width"
             raise ValueError(f"--data.spacing must be {wanted}, got {len(self.spacing)}")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from diffstride.lab.runs.documents import (
     short,
     write_json,
 )
+from diffstride.lab.runs.scores import Score, score_of
 
 MOST_CHANNELS = 1024
 Facts: TypeAlias = Mapping[str, Any]
@@ -32,6 +34,7 @@ class Run:
         self.times_file = folder / "times.csv"
         self.timings_file = folder / "timings.json"
         self.resolution_file = folder / "resolution.csv"
+        self.restored_file = folder / "restored.json"
         self.checkpoints = folder / "checkpoints"
         self.best_file = self.checkpoints / "best.ckpt"
 
@@ -90,9 +93,14 @@ class Run:
         except OSError as error:
             raise RunError(f"{path} can't be read: {error}") from error
 
+    @cached_property
+    def score(self) -> Score:
+        """What the run is judged by."""
+        return score_of(self.config.data.noise)
+
     def metrics(self, *columns: str) -> list[dict[str, str]]:
         """Return the rows of metrics.csv, one per epoch; ``columns`` must be there too."""
-        return read_rows(self.metrics_file, "epoch", "test_accuracy", *columns)
+        return read_rows(self.metrics_file, "epoch", self.score.column, *columns)
 
     @property
     def epochs_done(self) -> int:

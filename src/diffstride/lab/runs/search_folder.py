@@ -1,5 +1,6 @@
 """The folder of a search: its stages, and what search.json, plan.json and result.json say."""
 
+import math
 import typing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from diffstride.lab.runs.config import Config, check_name
 from diffstride.lab.runs.config_file import typed
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.runs.scores import ACCURACY, Score, score_of
 
 STAGES = ("learn", "compare", "begin", "found")
 """Strides are learned, and compared with the beginning's on examples that are held out; then
@@ -79,7 +81,7 @@ class Plan:
 class Result:
     """How good what was found is, which result.json says in the end.
 
-    Accuracies on the test set, and by how much that of what was found is higher: 95 % of the
+    Scores on the test set, and by how much that of what was found is higher: 95 % of the
     differences on test examples that are drawn again are from ``low`` to ``high``.
     """
 
@@ -154,12 +156,19 @@ class Search:
         return plan
 
     @property
+    def score(self) -> Score:
+        """What its runs are judged by."""
+        return score_of(self.settings.config.data.noise)
+
+    @property
     def result(self) -> Result:
         """What result.json says; a DamagedFile if it is damaged."""
         result = _read(self.result_file, Result, advice := AGAIN.format(self.folder))
-        shares = (result.begin, result.found)
-        if len(result.seconds) != len(STAGES) or not all(0 <= share <= 1 for share in shares):
-            wanted = f"accuracies from 0 to 1, and the seconds of {len(STAGES)} stages"
+        values, score = (result.begin, result.found), self.score
+        most = math.inf if score.most is None else score.most
+        if len(result.seconds) != len(STAGES) or not all(0 <= value <= most for value in values):
+            wanted = "accuracies from 0 to 1" if score == ACCURACY else f"a {score.title} of each"
+            wanted += f", and the seconds of {len(STAGES)} stages"
             raise DamagedFile(f"{self.result_file} must have {wanted}: {advice}")
         return result
 

@@ -149,13 +149,20 @@ class SearchedNetwork:
 
     def network(self, strides: Strides, unit: str) -> Network:
         """Return what the network is with fixed strides: its sites, their sizes, its cost."""
-        table = stride_table(build_model(fixed(self.config, strides), self.facts), self.size)
-        sites = tuple(
-            Site(row.site, row.strides, row.input_size, row.output_size, row.cost_share)
-            for row in table.rows
+        made = build_model(fixed(self.config, strides), self.facts)
+        table, undoing = (
+            stride_table(made, self.size),
+            {n for n, x in resizers(made) if x.source is not None},
         )
+        sites: list[Site] = []
+        for row in table.rows:
+            if row.site not in undoing:
+                sizes = (row.input_size, row.output_size)
+                sites.append(Site(row.site, row.strides, *sizes, row.cost_share))
+            else:  # on the way up, which follows: what it costs is spent behind the last site
+                sites[-1] = replace(sites[-1], share=sites[-1].share + row.cost_share)
         ms = self.cost(strides, unit) if unit == "ms" else None
-        return Network(strides, table.cost.macs, ms, sites)
+        return Network(strides, table.cost.macs, ms, tuple(sites))
 
     def code(self, strides: Strides) -> str:
         """Return Python that makes the network with fixed strides."""

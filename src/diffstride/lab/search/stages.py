@@ -37,7 +37,7 @@ from diffstride.lab.search.trials import learn_by_trials, loss, train_runs
 from diffstride.lab.sweeps import engines
 from diffstride.lab.training import runner
 from diffstride.lab.training.preparation import prepare
-from diffstride.lab.training.resampling import answers, difference
+from diffstride.lab.training.resampling import difference, scores_of_each
 from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.trained_run import load_model, load_prepared
 from diffstride.layers.resizer import learned_strides
@@ -265,21 +265,21 @@ def _network(search: Search) -> SearchedNetwork:
 
 
 def _compared(search: Search) -> Result:
-    """Return how often both networks with fixed strides are right on the test set."""
-    right = []
+    """Return the scores of both networks with fixed strides on the test set."""
+    scores = []
     for name in ("begin", "found"):
         _, prepared = load_prepared(search.stage(name).folder)
-        right.append(answers(prepared.module, prepared.test))
-    better = difference(*right)
+        scores.append(scores_of_each(prepared.module, prepared.test))
+    better = difference(*scores)
     seconds = (
         sum(float(row["seconds"]) for r in runs for row in read_rows(r.times_file, "seconds"))
         for runs in map(search.runs, STAGES)
     )
-    examples = sum(map(len, right[0].values()))
+    examples = sum(map(len, scores[0].values()))
     rounded = tuple(round(s, 1) for s in seconds)
     if search.plan.found == search.plan.begin:  # one is a copy of the other
         rounded = (*rounded[:-1], 0.0)
-    return Result(*better.accuracies, better.mean, better.low, better.high, examples, rounded)
+    return Result(*better.scores, better.mean, better.low, better.high, examples, rounded)
 
 
 def _cost(mmacs: float, ms: float | None) -> str:

@@ -156,7 +156,8 @@ def _by_name(config: Config, plan: SweepPlan) -> Data | None:
     if data.kind == "images" and data.path is None:
         from diffstride.lab.training.preparation import prepare
 
-        small = replace(config, model=recipes.RECIPES["digits"].config.model, macs_budget=None)
+        recipe = "digits" if data.noise is None else "denoise"
+        small = replace(config, model=recipes.RECIPES[recipe].config.model, macs_budget=None)
         known = prepare(replace(small, spend=False)).facts
         return Data(tuple(known["size"]), known["classes"], known["train"])
     if (entry := _entry(config, plan)) is None:
@@ -176,8 +177,8 @@ def _entry(config: Config, plan: SweepPlan) -> dict[str, Any] | None:
             return table_entry(table, "paper", config)
     if config.data.kind == "audio":
         return {"size": SPECTROGRAM, "classes": 0 if config.data.task else CLASSES}
-    if config.data.kind == "images" and config.data.image_size is not None:
-        side = config.data.image_size
+    side = config.data.patch or config.data.image_size
+    if config.data.kind == "images" and side is not None:
         return {"size": (3, side, side), "classes": CLASSES}
     return None
 

@@ -1,5 +1,6 @@
 """How far the runs of a sweep are, shown as a table in a terminal and as lines anywhere else."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,9 +22,10 @@ class SweepProgress:
 
     def __init__(self, epochs: Mapping[str, int], folder: Path) -> None:
         self.epochs, self.folder, self.in_table = dict(epochs), folder, False
+        self.runs = {name: Run(folder / name) for name in epochs}
         self.before, self.began = self._epochs_done(), time.time()
         # Both are replaced, never changed, as another thread draws the table.
-        self.done = {name for name, n in epochs.items() if Run(folder / name).is_finished(n)}
+        self.done = {name for name, n in epochs.items() if self.runs[name].is_finished(n)}
         self.failed: dict[str, str] = {}
 
     @contextmanager
@@ -46,7 +48,7 @@ class SweepProgress:
         else:
             self.failed = self.failed | {name: error}
         if not self.in_table:
-            outcome = f"{self.accuracy(name):.2%}" if error is None else f"failed: {error}"
+            outcome = self.score_text(name) if error is None else f"failed: {error}"
             print(f"{name}  {outcome}  ({self.summary()})", flush=True)
 
     def running(self) -> list[str]:
@@ -60,12 +62,18 @@ class SweepProgress:
         except OSError:
             return 0.0
 
-    def accuracy(self, name: str) -> float:
-        """Return the accuracy of a run after its last epoch; NaN if there is none yet."""
+    def score(self, name: str) -> float:
+        """Return the score of a run after its last epoch; NaN if there is none yet."""
+        run = self.runs[name]
         try:
-            return float(Run(self.folder / name).metrics()[-1]["test_accuracy"])
+            return float(run.metrics()[-1][run.score.column])
         except (OSError, ValueError):
             return float("nan")
+
+    def score_text(self, name: str) -> str:
+        """Return the same as it is read."""
+        value = self.score(name)
+        return "no score" if math.isnan(value) else self.runs[name].score.text(value)
 
     def summary(self) -> str:
         """Return how many runs are done, running and failed, the time left, the best so far."""
@@ -75,8 +83,8 @@ class SweepProgress:
         if left := self.seconds_left():
             texts.append(f"about {duration(left)} left")
         if self.done:
-            best = max(self.done, key=self.accuracy)
-            texts.append(f"best {best} {self.accuracy(best):.2%}")
+            best = max(self.done, key=self.score)
+            texts.append(f"best {best} {self.score_text(best)}")
         return ", ".join(texts)
 
     def seconds_left(self) -> float | None:
@@ -87,9 +95,7 @@ class SweepProgress:
         return left * (time.time() - self.began) / new if new and left else None
 
     def _epochs_done(self) -> dict[str, int]:
-        return {
-            name: min(Run(self.folder / name).epochs_done, n) for name, n in self.epochs.items()
-        }
+        return {name: min(self.runs[name].epochs_done, n) for name, n in self.epochs.items()}
 
     def table(self) -> Any:
         """Return a table of the runs that are under way and those that failed, and the summary."""
@@ -97,11 +103,11 @@ class SweepProgress:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table("run", "epoch", "accuracy", box=None)
+        table = Table("run", "epoch", "score", box=None)
         for name in self.running():
-            epoch = Run(self.folder / name).epochs_done
-            accuracy = f"{self.accuracy(name):.2%}" if epoch else ""
-            table.add_row(Text(name), f"{epoch} of {self.epochs[name]}", accuracy)
+            epoch = self.runs[name].epochs_done
+            score = self.score_text(name) if epoch else ""
+            table.add_row(Text(name), f"{epoch} of {self.epochs[name]}", score)
         for name, error in self.failed.items():
             table.add_row(Text(name), "failed", Text(error))
         return Group(table, Text(self.summary()))

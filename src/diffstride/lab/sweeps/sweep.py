@@ -13,6 +13,7 @@ from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.config_file import flat, read_config, write_config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_json, write_json
 from diffstride.lab.runs.same_settings import differing
+from diffstride.lab.runs.scores import score_of
 from diffstride.lab.sweeps import engines
 from diffstride.lab.sweeps.plan import Cell, SweepPlan
 from diffstride.lab.sweeps.progress import SweepProgress, log_file
@@ -130,6 +131,9 @@ def check_all(configs: Mapping[str, Config], folder: Path) -> None:
     for name, config in configs.items():
         config.check()
         check_same(folder / name, config)
+    if len(titles := {score_of(config.data.noise).title for config in configs.values()}) > 1:
+        both = " and ".join(sorted(titles))
+        raise ValueError(f"runs of a sweep are judged by one score, and these by {both}")
 
 
 def train_all(

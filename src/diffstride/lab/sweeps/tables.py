@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.scores import ACCURACY
 from diffstride.lab.sweeps import plan
 from diffstride.lab.sweeps.plan import Cell, SweepPlan, as_words, dashed, label, with_model
 from diffstride.lab.training import recipes
@@ -21,7 +22,7 @@ toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 PAPER: dict[str, Any] = toml.loads(Path(__file__).with_name("paper.toml").read_text("utf-8"))
 TABLES: dict[str, dict[str, Any]] = PAPER["tables"]
 COST_ROWS: list[str] = TABLES["cost"]["rows"]
-MEAN = "Mean accuracy"
+MEAN = f"Mean {ACCURACY.title}"
 # What the file of a grid may have.
 GRID_NAMES = ("recipe", "title", "seeds", "settings", "grid", "variants")
 
@@ -135,7 +136,7 @@ def _sound(entry: Mapping[str, Any], config: Config) -> Iterator[Cell]:
         names = ", ".join(PAPER["tasks"])
         raise ValueError(f"tables of sound need {needed}; the paper's are named {names}")
     titles = {name: PAPER["tasks"].get(name, {"title": name})["title"] for name in tasks}
-    metrics = {title: f"test_accuracy_{name}" for name, title in titles.items()}
+    metrics = {title: f"{ACCURACY.column}_{name}" for name, title in titles.items()}
     if entry["kind"] == "shared_stride":
         different = with_model(config, downsampling="diffstride")
         yield Cell("shared", MEAN, "shared", with_model(different, shared_stride=True), metrics)

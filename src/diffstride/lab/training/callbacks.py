@@ -20,6 +20,7 @@ from diffstride.lab.runs.config import ModelConfig
 from diffstride.lab.runs.documents import STEP_SECONDS, STRIDE_COLUMNS, write_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.waiting import say
+from diffstride.lab.training.lines import loss_and_score, strides_text
 from diffstride.lab.training.loss_gradients import LossGradients
 from diffstride.layers.resizer import learned_strides
 
@@ -235,12 +236,12 @@ class RunWriter(Callback):
             logger.log_metrics(means, step=trainer.global_step)
         self._write(trainer)
         if trainer.is_global_zero:
-            line = f"epoch {epoch['epoch']:3}  loss {means['train_loss']:.3f}  "
-            line += f"accuracy {means['test_accuracy']:.2%}{strides_text(pl_module.model)}"
-            say(line)
+            now = loss_and_score(pl_module, means, "train", judged_on="test")
+            say(f"epoch {epoch['epoch']:3}  {now}{strides_text(pl_module.model)}")
         path = self.run.checkpoint_file(epoch["epoch"])
         # The best first: who is killed between the two repeats the epoch, and writes both.
-        is_best = means["test_accuracy"] >= max(row["test_accuracy"] for row in self.rows)
+        column = pl_module.score.column
+        is_best = means[column] >= max(row[column] for row in self.rows)
         trainer.save_checkpoint(self.run.best_file if is_best else path)
         if trainer.is_global_zero:
             if is_best:
@@ -275,13 +276,6 @@ def wait_for(device: torch.device) -> None:
 def is_finite(module: nn.Module) -> bool:
     """Return whether all parameters and buffers of a network are finite."""
     return all(bool(x.isfinite().all()) for x in (*module.parameters(), *module.buffers()))
-
-
-def strides_text(network: nn.Module) -> str:
-    """Return the strides of a network for the end of a line; nothing if it learns none."""
-    layers = learned_strides(network).values()
-    strides = ["×".join(f"{s:.2f}" for s in layer.strides) for layer in layers]
-    return f"  strides {', '.join(strides)}" if strides else ""
 
 
 AFTER_DIVERGENCE = "try a smaller --optim.lr or --optim.stride_lr"

@@ -26,21 +26,26 @@ def choose_examples(prepared: Prepared) -> list[dict[str, Any]]:
     else:
         task, sounds = next(iter(test.tasks.items()))
         labels, classes = sounds.labels, classes[task] if task else classes
-    first = {label: i for i, label in reversed(list(enumerate(labels.tolist())))}
-    chosen = sorted(first[label] for label in sorted(first)[:3])
+    chosen = first_of_classes(labels)
     names = [classes[label] for label in labels[chosen].tolist()]
     if isinstance(test, SignalEvaluation):
         whole = prepared.facts["size"][1]
         values = [_first_samples(test.signals, i, whole) for i in chosen]
         return [{"label": n, "samples": v} for n, v in zip(names, values, strict=True)]
     if isinstance(test, ImageBatches):
-        maps = test.split.take(torch.tensor(chosen)).float().mean(1)
+        maps = test.seen(torch.tensor(chosen)).mean(1)
     else:
         maps = log_mel(sounds.windows([(i, 0) for i in chosen]))
         low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
         maps = 255 * (maps - low) / (high - low).clamp(min=1e-6)
     pixels = maps.round().int().tolist()
     return [{"label": n, "pixels": p} for n, p in zip(names, pixels, strict=True)]
+
+
+def first_of_classes(labels: torch.Tensor) -> list[int]:
+    """Return the number of the first example of each of three classes, in order."""
+    first = {label: i for i, label in reversed(list(enumerate(labels.tolist())))}
+    return sorted(first[label] for label in sorted(first)[:3])
 
 
 def _first_samples(signals: Any, index: int, most: int) -> list[float]:

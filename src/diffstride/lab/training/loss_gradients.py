@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from diffstride.lab.training.classifier import wide
+from diffstride.lab.training.processes import wide
 from diffstride.layers.resizer import learned_strides
 
 

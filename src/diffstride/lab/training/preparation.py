@@ -12,14 +12,18 @@ from diffstride import models
 from diffstride.lab.data import batches, images, recordings, signal_batches, signals
 from diffstride.lab.data.batches import AudioBatches, AudioEvaluation, ImageBatches
 from diffstride.lab.data.labelled_files import AUDIO, DataError
+from diffstride.lab.data.noise import NoisyBatches
 from diffstride.lab.data.opening import open_tasks
 from diffstride.lab.data.signal_batches import SignalBatches, SignalEvaluation
 from diffstride.lab.data.spectrogram import CHANNELS, FRAME_RATE, HOP, LogMel, log_mel
 from diffstride.lab.data.splitting import HoldOut
 from diffstride.lab.runs.axes import OF_SOUND, as_facts, image_axes
-from diffstride.lab.runs.config import Config, ModelConfig
+from diffstride.lab.runs.config import DENSE, Config, ModelConfig
 from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.training.classifier import AudioClassifier, Classifier
+from diffstride.lab.training.denoiser import Denoiser
+from diffstride.lab.training.image_quality import SMALLEST
+from diffstride.lab.training.learner import Learner
 from diffstride.lab.training.signal_classifier import SignalClassifier
 
 Facts = Mapping[str, Any]  # what a run keeps of its data, so that a network works without them
@@ -29,7 +33,7 @@ class Prepared(NamedTuple):
     """Everything a run needs, made from its config."""
 
     facts: Facts
-    module: Classifier
+    module: Learner
     train: ImageBatches | AudioBatches | SignalBatches
     test: ImageBatches | AudioEvaluation | SignalEvaluation
     ratio: float = 1.0
@@ -50,28 +54,30 @@ def prepare(config: Config, known: Facts | None = None, at_own_rate: bool = Fals
 
 def build_model(config: ModelConfig, facts: Facts) -> nn.Module:
     """Return the network for data of which these are the facts."""
-    settings, classes = asdict(config), facts["classes"]
+    (channels, *spatial), settings, classes = facts["size"], asdict(config), facts["classes"]
     settings["shared"] = settings.pop("shared_stride")
     del settings["smoothness_end"]  # of a callback
     several = isinstance(classes, Mapping)
     numbers = {k: len(v) for k, v in classes.items()} if several else len(classes)
-    channels, *spatial = facts["size"]
+    if config.name in DENSE:
+        numbers = channels
     return models.create(num_classes=numbers, in_channels=channels, dims=len(spatial), **settings)
 
 
 def _images(config: Config, known: Facts | None) -> Prepared:
     options = config.data
     if options.path is None:
-        data = images.load_digits(options.limit, options.held_out)
+        data = images.load_digits(options.limit, options.held_out, options.patch)
     else:
         data = images.load(
             options.path,
             label=options.label,
             image_size=options.image_size,
+            patch=options.patch,
             limit=options.limit,
             skip_corrupt=options.skip_corrupt,
             encoded=options.inception_crop,
-            classes=known["classes"] if known else None,
+            classes=known["classes"] if known and options.noise is None else None,
             test_fraction=options.test_fraction,
             held_out=options.held_out,
             group=options.group,
@@ -79,7 +85,8 @@ def _images(config: Config, known: Facts | None) -> Prepared:
     if known is None:
         mean, std = batches.statistics(data.train)
     else:
-        _check_classes(list(data.classes), known, options.path)
+        if options.noise is None:
+            _check_classes(list(data.classes), known, options.path)
         mean, std = (torch.tensor(known[name]) for name in ("mean", "std"))
         channels, trained_on = data.size[0], known["size"][0]
         if channels != trained_on:
@@ -96,18 +103,19 @@ def _images(config: Config, known: Facts | None) -> Prepared:
         "skipped": data.skipped,
     }
     torch.manual_seed(config.seed)
-    module = Classifier(build_model(config.model, facts), config, data.size)
-    train = ImageBatches(
-        data.train,
-        min(options.batch_size, len(data.train)),
-        augmentation=batches.Augmentation(options.crop_padding, options.flip),
-        shuffle=True,
-        seed=config.seed,
-        mean=mean,
-        std=std,
-    )
-    test = ImageBatches(data.test, options.batch_size, mean=mean, std=std)
-    return Prepared(facts, module, train, test)
+    network = build_model(config.model, facts)
+    batch_size, scale = options.batch_size, dict[str, Any](mean=mean, std=std)
+    changes = batches.Augmentation(options.crop_padding, options.flip)
+    training = scale | dict(augmentation=changes, shuffle=True, seed=config.seed)
+    few = min(batch_size, len(data.train))
+    if options.noise is None:
+        train = ImageBatches(data.train, few, **training)
+        test = ImageBatches(data.test, batch_size, **scale)
+        return Prepared(facts, Classifier(network, config, data.size), train, test)
+    _check_sides(data.size, options.path)
+    noisy = NoisyBatches(data.train, few, strength=options.noise, **training)
+    noisy_test = NoisyBatches(data.test, batch_size, strength=options.noise, **scale)
+    return Prepared(facts, Denoiser(network, config, data.size, mean, std), noisy, noisy_test)
 
 
 def _audio(config: Config, known: Facts | None) -> Prepared:
@@ -239,6 +247,13 @@ def _tasks(config: DataConfig) -> dict[str, tuple[str, str | None]]:
             raise DataError(f"--data.task must be {form}, got {text!r}")
         tasks[name] = (path, label or None)
     return tasks
+
+
+def _check_sides(size: tuple[int, ...], path: str | None) -> None:
+    if min(size[1:]) < SMALLEST:
+        wanted = f"at least {SMALLEST} pixels a side, for SSIM to be measured"
+        got = "×".join(map(str, size[1:]))
+        raise DataError(f"{path or 'patches'}: noisy images must have {wanted}, got {got}")
 
 
 def _check_classes(classes: Any, known: Facts, path: str | None = None) -> None:

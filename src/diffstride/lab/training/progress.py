@@ -7,13 +7,13 @@ from typing import Any
 from lightning import Callback, Trainer
 
 from diffstride.lab.runs.waiting import Pace, say
-from diffstride.lab.training.callbacks import strides_text
+from diffstride.lab.training.lines import loss_and_score, strides_text
 
 TESTING = 1 / 3  # what a batch of testing takes of a step, before any was tested
 
 
 class Progress(Callback):
-    """Shows a bar over all epochs with loss, accuracy and strides in a terminal.
+    """Shows a bar over all epochs with loss, score and strides in a terminal.
 
     Without a terminal it prints a line when nothing was printed for most of a minute, in training
     and in testing. Short epochs have none: their own line comes before.
@@ -52,8 +52,7 @@ class Progress(Callback):
         self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self.bar is not None:
-            means = pl_module.means(everywhere=False)
-            text = f"loss {means['train_loss']:.3f}  accuracy {means['train_accuracy']:.1%}"
+            text = loss_and_score(pl_module, pl_module.means(everywhere=False), "train")
             self._show(trainer, text + strides_text(pl_module.model))
         elif self.pace is not None:
             self._count(0)
@@ -96,10 +95,10 @@ class Progress(Callback):
 
     def _print(self, trainer: Trainer, module: Any, where: str, left: float) -> None:
         means = module.means(everywhere=False)
-        split = "test" if "test_accuracy" in means else "train"
-        loss, accuracy = means[f"{split}_loss"], means[f"{split}_accuracy"]
+        split = "test" if module.score.column in means else "train"
         epoch = f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}, {where}"
-        say(f"{epoch}  loss {loss:.3f}  accuracy {accuracy:.2%} so far  about {left:,.0f} s left")
+        so_far = loss_and_score(module, means, split)
+        say(f"{epoch}  {so_far} so far  about {left:,.0f} s left")
 
     def _show(self, trainer: Trainer, text: str) -> None:
         state = {"completed": trainer.global_step, "epoch": trainer.current_epoch + 1}

@@ -87,6 +87,14 @@ RECIPES = {
         optim=dict(name="adamw", lr=1e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"),
         trainer=dict(epochs=12),
     ),
+    "denoise": recipe(
+        "takes noise from images, with a U-Net; from those digits, in a minute",
+        Config(),
+        model=dict(name="unet", width=0.25, **OWN),
+        data=dict(batch_size=16, crop_padding=3, noise=0.2),
+        optim=dict(name="adamw", lr=5e-3, weight_decay=0.01, stride_lr=0.03, schedule="onecycle"),
+        trainer=dict(epochs=6),
+    ),
     "fashion_mnist": recipe(
         "Fashion-MNIST with the paper's settings for CIFAR",
         CIFAR,

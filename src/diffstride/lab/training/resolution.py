@@ -23,8 +23,10 @@ from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
 from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
-from diffstride.lab.training.classifier import Classifier
-from diffstride.lab.training.resampling import Right, accuracies, answers
+from diffstride.lab.runs.run_folder import Run
+from diffstride.lab.runs.scores import ACCURACY
+from diffstride.lab.training.learner import Learner
+from diffstride.lab.training.resampling import Scores, mean_scores, scores_of_each
 from diffstride.lab.training.trained_run import load_prepared
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, resizers
@@ -73,6 +75,9 @@ def measure(
     """
     if steps < 1:
         raise ValueError(f"--steps must be at least 1, got {steps}")
+    if (score := Run.open(folder).score) != ACCURACY:
+        wanted = f"shares of an accuracy are measured, and {folder} is judged by {score.title}"
+        raise RunError(f"resolution is for networks that classify: {wanted}")
     run, prepared = load_prepared(folder, data_path, best)
     if prepared.ratio != 1:
         wanted = f"{prepared.facts['rate']:g} samples a second, as the data that it was trained on"
@@ -99,9 +104,7 @@ class Reduction(NamedTuple):
     resize: bool = False
     task: str | None = None
 
-    def curves(
-        self, module: Classifier, batches: Iterable[Any], facts: dict[str, str]
-    ) -> list[Step]:
+    def curves(self, module: Learner, batches: Iterable[Any], facts: dict[str, str]) -> list[Step]:
         """Return the accuracy of a classifier on batches that it tests, at each cut-off."""
         every = places(module.model, self.size, self.axes)
         settings = [
@@ -136,9 +139,9 @@ class Reduction(NamedTuple):
             for bins in bins_down(top, full, self.steps):
                 yield bins, False
 
-    def _answers(self, module: Classifier, batches: Iterable[Any]) -> Right:
+    def _answers(self, module: Learner, batches: Iterable[Any]) -> Scores:
         """Return which test examples a network gets right."""
-        right = answers(module, batches)
+        right = scores_of_each(module, batches)
         if self.task is None:
             return right
         if self.task not in right:
@@ -253,13 +256,13 @@ def _larger_stride(layer: Resizer, axis: int, stride: float, name: str) -> Itera
             owner.stride.copy_(before)
 
 
-def bands(full: Right, right: Sequence[Right]) -> list[dict[str, Any]]:
+def bands(full: Scores, right: Sequence[Scores]) -> list[dict[str, Any]]:
     """Return the accuracy of each setting and its share of the full one, with bands of 95 %.
 
     Of several tasks, the mean. Examples are drawn again, the same ones for all settings: the band
     of a share is that of pairs.
     """
-    accuracy, drawn = accuracies([full, *right])
+    accuracy, drawn = mean_scores([full, *right])
     if accuracy[0] == 0:
         raise ValueError("the network gets none of these data right: there is nothing to lose")
     whole = drawn[:, :1]

@@ -7,10 +7,10 @@ import torch
 from diffstride.analysis.timings import Timings
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.training.learner import Learner
 
 
-def timings_of(run: Run, config: Config, module: Classifier) -> Timings | None:
+def timings_of(run: Run, config: Config, module: Learner) -> Timings | None:
     """Return the timings of a run, if it has a budget in milliseconds.
 
     A run that is resumed has them in its folder. One that begins is given a file, or measures its

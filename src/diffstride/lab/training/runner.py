@@ -23,6 +23,7 @@ from diffstride.lab.training.environment import describe_environment
 from diffstride.lab.training.examples import choose_examples
 from diffstride.lab.training.preparation import Prepared, prepare
 from diffstride.lab.training.progress import Progress
+from diffstride.lab.training.restored_examples import RestoredExamples
 from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.stride_jitter import StrideJitter
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
@@ -136,6 +137,8 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     schedule = (
         [callbacks.SmoothnessSchedule(config.model.smoothness, end)] if end is not None else []
     )
+    noisy = config.data.noise is not None
+    pictures = [RestoredExamples(run, prepared)] if noisy else []
     strides = [StrideJitter()] if config.optim.strides_by == "jitter" else []
     settings = asdict(config.trainer)
     del settings["steps"]  # of the loader
@@ -144,7 +147,15 @@ def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     return Trainer(
         max_epochs=settings.pop("epochs"),
         **settings,
-        callbacks=[*strides, *schedule, callbacks.FiniteNumbers(), monitor, writer, Progress()],
+        callbacks=[
+            *strides,
+            *schedule,
+            callbacks.FiniteNumbers(),
+            monitor,
+            *pictures,
+            writer,
+            Progress(),
+        ],
         logger=TensorBoardLogger(run.folder, name="tensorboard", version=""),
         default_root_dir=run.folder,
         enable_checkpointing=False,

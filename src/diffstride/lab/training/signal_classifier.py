@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from diffstride.lab.runs.config import Config
-from diffstride.lab.training.classifier import AudioClassifier, wide
+from diffstride.lab.training.classifier import AudioClassifier
+from diffstride.lab.training.processes import wide
 
 
 class SignalClassifier(AudioClassifier):
@@ -35,7 +36,7 @@ class SignalClassifier(AudioClassifier):
         signals, real, labels = batch
         scores = self.model(signals, real)
         loss = self._loss(scores, labels)
-        self.count("train", loss.sum(), scores, labels, "")
+        self.count_answers("train", loss.sum(), scores, labels)
         return self.regularised(loss.mean())
 
     def validation_step(self, batch: Any, step: int) -> None:

@@ -16,11 +16,12 @@ from diffstride.files import seal, unseal, write
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.splitting import ADVICE
 from diffstride.lab.runs.axes import Axis, data_axes
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import DENSE, Config
 from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training.classifier import Classifier
+from diffstride.lab.runs.scores import NOISY
+from diffstride.lab.training.learner import Learner
 from diffstride.lab.training.preparation import Prepared, build_model, prepare
 from diffstride.text import short
 
@@ -104,7 +105,7 @@ def _load_weights(module: nn.Module, weights: dict[str, Any], run: Run) -> None:
 def evaluate(
     folder: str | Path, data_path: str | None = None, best: bool = False
 ) -> dict[str, float]:
-    """Return loss and accuracies of a run's network on its test data, or on others.
+    """Return loss and scores of a run's network on its test data, or on others.
 
     Other signals may have another sampling rate: the network is brought to it, which is said on
     stderr, and what it makes of them as it was trained is told beside it.
@@ -155,8 +156,8 @@ def load_prepared(
     return run, prepared
 
 
-def count_answers(module: Classifier, batches: Iterable[Any]) -> None:
-    """Let a classifier count its answers on test data."""
+def count_answers(module: Learner, batches: Iterable[Any]) -> None:
+    """Let a network count how good its answers are on test data."""
     module.eval()
     with torch.inference_mode():
         module.on_validation_epoch_start()
@@ -177,17 +178,24 @@ def learned_strides(folder: str | Path, best: bool = False) -> StrideTable:
 
 
 def summary(folder: str | Path) -> list[str]:
-    """Return lines on the last accuracy of a run, and on what it learned."""
+    """Return lines on the last score of a run, and on what it learned."""
     run = Run.open(folder)
-    last = run.metrics("mmacs")[-1]
-    on = "test accuracy" if run.config.data.held_out is None else f"accuracy on {HELD_OUT}"
-    lines = [f"{on} {float(last['test_accuracy']):.2%} after {last['epoch']} epochs"]
+    last, score = run.metrics("mmacs")[-1], run.score
+    on = f"test {score.title}"
+    if run.config.data.held_out is not None:
+        on = f"{score.title} on {HELD_OUT}"
+    lines = [f"{on} {score.text(float(last[score.column]))} after {last['epoch']} epochs"]
+    if noisy := last.get(f"test_{NOISY}_{score.name}"):
+        lines[0] += f", of images that had {score.text(float(noisy))} with their noise"
     if skipped := run.data.get("skipped"):
         lines.append(f"{len(skipped)} files could not be read and were left out: data.json")
     if run.config.model.downsampling not in ("diffstride", "spectral"):
         return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]
     table = learned_strides(folder)
-    return [*lines, str(table), _what_passes(table, data_axes(run.data, run.config.data.kind))]
+    passes = "what layers do not let pass, skips carry past them"
+    if run.config.model.name not in DENSE:
+        passes = _what_passes(table, data_axes(run.data, run.config.data.kind))
+    return [*lines, str(table), passes]
 
 
 def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
