@@ -13,7 +13,7 @@ from PIL import Image
 
 from diffstride import models
 from diffstride.lab.cli import main
-from diffstride.lab.inference import predict
+from diffstride.lab.inference import given_files, predict
 from diffstride.lab.inference import trained_model as preparation
 from diffstride.lab.inference.readers import READERS, AudioReader, ImageReader
 from diffstride.lab.runs.data_config import DataConfig
@@ -193,7 +193,7 @@ def test_tasks_are_named_and_have_their_own_number_of_classes(capsys):
 
 def test_files_that_are_large_together_are_not_in_memory_together(monkeypatch):
     write(**{f"{i}.png": BRIGHT for i in range(7)})
-    monkeypatch.setattr(predict, "BYTES_AT_ONCE", 3 * len(BRIGHT))
+    monkeypatch.setattr(given_files, "BYTES_AT_ONCE", 3 * len(BRIGHT))
     sizes = []
     scores = ImageReader.scores
 
@@ -205,14 +205,14 @@ def test_files_that_are_large_together_are_not_in_memory_together(monkeypatch):
     assert len(predict.predict_files("tiny.onnx", ["pictures"]).predictions) == 7
     assert sizes == [3, 3, 1]
     sizes.clear()
-    monkeypatch.setattr(predict, "BYTES_AT_ONCE", 1)  # one that is too large goes alone
+    monkeypatch.setattr(given_files, "BYTES_AT_ONCE", 1)  # one that is too large goes alone
     assert len(predict.predict_files("tiny.onnx", ["pictures"]).predictions) == 7
     assert sizes == [1] * 7
 
 
 def test_predictions_come_while_later_files_are_not_read_yet(monkeypatch):
     write(**{f"{i}.png": BRIGHT for i in range(4)})
-    monkeypatch.setattr(predict, "BYTES_AT_ONCE", len(BRIGHT))
+    monkeypatch.setattr(given_files, "BYTES_AT_ONCE", len(BRIGHT))
     errors = []
     lines = predict.as_csv(predict.predict("tiny.onnx", ["pictures"], errors))
     assert next(lines).startswith("file,")
