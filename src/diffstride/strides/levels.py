@@ -144,7 +144,7 @@ def stride_plan(model: nn.Module, input_size: Sequence[int]) -> LevelPlan:
     3      2 × 2    2.21 × 1.81  24 × 32
     4      2 × 3    2.00 × 2.46  12 × 13
     119 M multiply-accumulates as learned, for an input of 3 × 96 × 64 (channels × size);
-    117 M with these strides (-2%). Sizes of inputs should be multiples of 8 × 6.
+    115 M with these strides (-3%). Sizes of inputs should be multiples of 8 × 6.
     >>> plan.nnunet()["strides"]
     [[1, 1], [2, 1], [2, 2], [2, 3]]
     """
