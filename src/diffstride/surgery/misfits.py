@@ -1,0 +1,168 @@
+"""Whether maps that lie side by side show the same part of the input, whatever their sizes are.
+
+What goes up by a function, and is then padded or cropped to its skip, has the size of the skip at
+any strides. That it shows another part of the input is seen from what each operation does to that.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from diffstride.analysis.observing import Observer, Operation, Running, tensors_in
+from diffstride.layers.converted import Converted
+from diffstride.layers.resizer import Resizer
+from diffstride.layers.returning import Returning
+from diffstride.surgery.map_sizes import Resizing, Size, has_stride, is_larger, steps_of
+from diffstride.text import times
+
+BORDERS = (
+    *("pad", "cat", "concat", "concatenate"),
+    *("__getitem__", "narrow", "split", "chunk", "tensor_split", "index_select"),
+)
+"""Operations that add or take away samples at a border, and leave those in between as they are."""
+
+Shares = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Where a map was last made larger by an operation that follows no converted layer."""
+
+    by: Resizing
+    shares: Shares
+    """What part of the input it showed then."""
+    factors: Shares
+    """How many samples are made of one: fewer than that may be lost where sizes are rounded."""
+
+    def differ(self, some: Shares, others: Shares, size: Size) -> bool:
+        """Return whether two parts differ by more samples of a map than are lost by rounding."""
+        axes = zip(some, others, size, self.factors, strict=True)
+        return any(k > 1 and abs(a - b) / a * n > k - 0.5 for a, b, n, k in axes)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is known of a tensor that was computed from the input."""
+
+    shares: Shares
+    """What part of the input it shows along each axis: 1 for all, more with a padding around it."""
+    size: Size
+    """Its own, or that of the last map that it was computed from."""
+    sites: frozenset[str] = frozenset()
+    """The converted layers that it was computed from."""
+    raised: Raised | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was padded or cropped since it was made larger, so that it fits elsewhere."""
+        up = self.raised
+        return up is not None and up.differ(self.shares, up.shares, self.size)
+
+
+class Misfits(Observer):
+    """While a converted network runs, notes which maps are put together that do not belong so."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.running = Running(model)
+        self.names = {module: name for name, module in model.named_modules()}
+        self.shown: Any = WeakIdKeyDictionary()
+        self.found: list[Shown] = []
+        """Maps that lie beside others, and were padded or cropped for that."""
+        self.outputs: list[Shown | None] = []
+        self._inside = 0
+        """How many converted layers and resizers are running, whose operations do not count."""
+
+    def check(self, initial: "Misfits | None" = None) -> None:
+        """Raise a ValueError if something was padded or cropped to where it does not belong.
+
+        At other strides what comes out has to show the same part of the input as at the initial
+        ones, where those are given.
+        """
+        found = [*self.found]
+        for one, other in zip(self.outputs, initial.outputs if initial else (), strict=False):
+            if one and other and one.raised and one.is_fitted:
+                if one.raised.differ(one.shares, other.shares, one.size):
+                    found.append(one)
+        for one in found:
+            assert one.raised is not None
+            raise ValueError(
+                f"{one.raised.by} makes maps larger by a factor, and follows no layer: at other "
+                f"strides, something would pad or crop them to {times(one.size)}, where they do "
+                f"not belong, and nobody would notice. Have nn.Upsample or nn.ConvTranspose in its "
+                f"place, or give it the size to make, F.interpolate(x, size=skip.shape[2:]); or "
+                f"leave out what comes before it with exclude={sorted(one.raised.by.sites)}"
+            )
+
+    def begin(self, x: Tensor) -> None:
+        size = tuple(x.shape[2:])
+        self.shown[x] = Shown((1.0,) * len(size), size)
+
+    def enter(self, layer: nn.Module, x: Tensor) -> None:
+        self.running.enter(layer, x)
+        self._inside += isinstance(layer, Converted | Resizer)
+
+    def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
+        self.running.leave(layer, x, output)
+        self._inside -= isinstance(layer, Converted | Resizer)
+        if layer is self.model:
+            self.outputs = [self.shown.get(made) for made in tensors_in(output)]
+        if not isinstance(layer, Converted | Resizer | Returning) or x not in self.shown:
+            return
+        # All of these resize, which shows the same part in more or fewer samples.
+        name = {self.names[layer]} if isinstance(layer, Converted) else set()
+        before = self.shown[x]
+        raised = None if isinstance(layer, Returning) else before.raised
+        for made in tensors_in(output):
+            size = tuple(made.shape[2:])
+            self.shown[made] = Shown(before.shares, size, before.sites | name, raised)
+
+    def operation(self, operation: Operation) -> None:
+        given = [self.shown[x] for x in operation.inputs if x in self.shown]
+        if self._inside or not given:
+            return
+        sites = frozenset().union(*(x.sites for x in given))
+        for output in operation.outputs:
+            axes, size = len(given[0].size), tuple(output.shape[2:])
+            if output.ndim != axes + 2:
+                self.shown[output] = replace(given[0], sites=sites)
+                continue
+            beside = [x for x in given if x.size == size]
+            self._compare(beside)
+            # What lies beside a map that was not made larger has its place from then on.
+            before = next((x for x in beside if x.raised is None), (*beside, *given)[0])
+            before = replace(before, sites=sites)
+            self.shown[output] = self._changed(operation, before, size)
+
+    def _compare(self, beside: Sequence[Shown]) -> None:
+        for one, other in itertools.permutations(beside, 2):
+            if one.raised and one.is_fitted:
+                if one.raised.differ(one.shares, other.shares, one.size):
+                    self.found.append(one)
+
+    def _changed(self, operation: Operation, before: Shown, size: Size) -> Shown:
+        """Return what is known of a map of some size that an operation makes of another map."""
+        if size == before.size:
+            return before
+        shares, raised = before.shares, before.raised
+        ratios = tuple(m / max(n, 1) for n, m in zip(before.size, size, strict=True))
+        steps = steps_of(operation)
+        if steps is not None:  # its own padding, or what it lacks, besides the stride
+            each = steps if isinstance(steps, list | tuple) else [steps]
+            each = each if len(each) == len(size) else [each[0]] * len(size)
+            shares = _times(shares, _times(ratios, each))
+        elif operation.name in BORDERS and not has_stride(operation, before.size, size):
+            shares = _times(shares, ratios)
+        elif is_larger(before.size, size) and before.sites:
+            by = Resizing(self.running.name, operation.name, before.size, size, before.sites)
+            factors = tuple(max(1.0, ratio) for ratio in ratios)
+            raised = Raised(by, shares, _times(raised.factors, factors) if raised else factors)
+        return Shown(shares, size, before.sites, raised)
+
+
+def _times(some: Sequence[float], others: Sequence[float]) -> Shares:
+    return tuple(a * b for a, b in zip(some, others, strict=True))
