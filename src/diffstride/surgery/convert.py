@@ -25,7 +25,7 @@ from diffstride.surgery.conversion_report import (
 from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
 from diffstride.surgery.size_check import check_another_size, check_sizes
 from diffstride.surgery.size_trace import SizeTrace, Use
-from diffstride.surgery.ways_up import find_undone, find_ways_up
+from diffstride.surgery.ways_up import check_none_is_rounded, find_undone, find_ways_up
 
 POOLINGS = ("keep", "replace")
 EXCLUDED = "not among those to convert"
@@ -152,6 +152,7 @@ def convert(
             stacklevel=2,
         )
     check_another_size(model, converted, example_input, traced)
+    check_none_is_rounded(traced.ways_up)
     _remember(converted, record)
     _warn(left)
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}

@@ -17,6 +17,7 @@ from diffstride.layers.converted import Converted
 from diffstride.layers.resizer import Resizer
 from diffstride.layers.returning import Returning
 from diffstride.surgery.map_sizes import Resizing, Size, has_stride, is_larger, steps_of
+from diffstride.surgery.ways_up import INSTEAD
 from diffstride.text import times
 
 BORDERS = (
@@ -56,12 +57,6 @@ class Shown:
     """The converted layers that it was computed from."""
     raised: Raised | None = None
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it was padded or cropped since it was made larger, so that it fits elsewhere."""
-        up = self.raised
-        return up is not None and up.differ(self.shares, up.shares, self.size)
-
 
 class Misfits(Observer):
     """While a converted network runs, notes which maps are put together that do not belong so."""
@@ -77,26 +72,24 @@ class Misfits(Observer):
         self._inside = 0
         """How many converted layers and resizers are running, whose operations do not count."""
 
-    def check(self, initial: "Misfits | None" = None) -> None:
-        """Raise a ValueError if something was padded or cropped to where it does not belong.
+    def error(self, initial: "Misfits | None" = None) -> str:
+        """Return what to say if something is made to fit where it does not belong, or nothing.
 
-        At other strides what comes out has to show the same part of the input as at the initial
-        ones, where those are given.
+        What comes out has to show the same part of the input as at the initial strides, if what
+        did then is given.
         """
         found = [*self.found]
         for one, other in zip(self.outputs, initial.outputs if initial else (), strict=False):
-            if one and other and one.raised and one.is_fitted:
-                if one.raised.differ(one.shares, other.shares, one.size):
-                    found.append(one)
-        for one in found:
-            assert one.raised is not None
-            raise ValueError(
-                f"{one.raised.by} makes maps larger by a factor, and follows no layer: at other "
-                f"strides, something would pad or crop them to {times(one.size)}, where they do "
-                f"not belong, and nobody would notice. Have nn.Upsample or nn.ConvTranspose in its "
-                f"place, or give it the size to make, F.interpolate(x, size=skip.shape[2:]); or "
-                f"leave out what comes before it with exclude={sorted(one.raised.by.sites)}"
-            )
+            if one and other and _is_misfit(one, other):
+                found.append(one)
+        if not found or not (up := found[0].raised):
+            return ""
+        return (
+            f"{up.by} makes maps larger by a factor, and follows no layer: they are padded or "
+            f"cropped to {times(found[0].size)}, where they do not belong, and nobody would notice "
+            f"while strides learn. {INSTEAD}; or leave out what comes before it with "
+            f"exclude={sorted(up.by.sites)}"
+        )
 
     def begin(self, x: Tensor) -> None:
         size = tuple(x.shape[2:])
@@ -132,17 +125,12 @@ class Misfits(Observer):
                 self.shown[output] = replace(given[0], sites=sites)
                 continue
             beside = [x for x in given if x.size == size]
-            self._compare(beside)
+            pairs = itertools.permutations(beside, 2)
+            self.found += [one for one, other in pairs if _is_misfit(one, other)]
             # What lies beside a map that was not made larger has its place from then on.
             before = next((x for x in beside if x.raised is None), (*beside, *given)[0])
             before = replace(before, sites=sites)
             self.shown[output] = self._changed(operation, before, size)
-
-    def _compare(self, beside: Sequence[Shown]) -> None:
-        for one, other in itertools.permutations(beside, 2):
-            if one.raised and one.is_fitted:
-                if one.raised.differ(one.shares, other.shares, one.size):
-                    self.found.append(one)
 
     def _changed(self, operation: Operation, before: Shown, size: Size) -> Shown:
         """Return what is known of a map of some size that an operation makes of another map."""
@@ -162,6 +150,14 @@ class Misfits(Observer):
             factors = tuple(max(1.0, ratio) for ratio in ratios)
             raised = Raised(by, shares, _times(raised.factors, factors) if raised else factors)
         return Shown(shares, size, before.sites, raised)
+
+
+def _is_misfit(one: Shown, other: Shown) -> bool:
+    """Return whether a map was padded or cropped since it went up, to where it does not belong."""
+    up = one.raised
+    return up is not None and all(
+        up.differ(one.shares, part, one.size) for part in (up.shares, other.shares)
+    )
 
 
 def _times(some: Sequence[float], others: Sequence[float]) -> Shares:

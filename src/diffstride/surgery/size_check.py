@@ -11,7 +11,7 @@ from diffstride.layers.resizer import learned_strides
 from diffstride.surgery.map_sizes import MapSizes, Output, Size
 from diffstride.surgery.misfits import Misfits
 from diffstride.surgery.size_trace import SizeTrace
-from diffstride.surgery.ways_up import check_none_is_rounded, padded_before, why_not
+from diffstride.surgery.ways_up import INSTEAD, check_none_is_rounded, padded_before, why_not
 from diffstride.text import times
 
 
@@ -47,8 +47,7 @@ def check_sizes(
             # Smaller ones where there are any: maps become larger, which leaves none empty.
             smaller = layer.stride > 1.05 * layer.min_stride
             layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
-        _, moved = _check_run(model, example, traced, names)
-        moved.check(initial)
+        _check_run(model, example, traced, names, initial)
     except CantTake as error:
         if overtaken := [way.name for way in traced.ways_up if way.overtaken]:
             why = why_not(traced.ways_up, overtaken[0])
@@ -63,9 +62,16 @@ def check_sizes(
 
 
 def _check_run(
-    model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
+    model: nn.Module,
+    example: Tensor,
+    traced: SizeTrace,
+    names: Sequence[str],
+    initial: Misfits | None = None,
 ) -> tuple[dict[str, Size], Misfits]:
-    """Run a converted network, and return the sizes that some layers make, and what fits."""
+    """Run a converted network, and return the sizes that some layers make, and what fits.
+
+    ``initial`` is what did at the initial strides, if these are others.
+    """
     sizes: dict[str, Size] = {}
 
     known = {module: name for name, module in model.named_modules()}
@@ -84,8 +90,9 @@ def _check_run(
             f"exclude={missing}"
         )
     _check_outputs(traced, outputs, names)
-    check_none_is_rounded(traced.ways_up)
-    misfits.check()
+    if error := misfits.error(initial):
+        check_none_is_rounded(traced.ways_up)  # which knows why, if that is so
+        raise ValueError(error)
     return sizes, misfits
 
 
@@ -156,8 +163,7 @@ def check_another_size(
                 f"for an input of {times(smaller)} the model would put out "
                 f"{times(outputs[i].shape[2:])} after conversion, and not "
                 f"{times(expected_size)}: something in it makes maps larger by a factor, and "
-                f"follows no layer. Have nn.Upsample or nn.ConvTranspose in its place, or leave "
-                f"out layers with exclude"
+                f"follows no layer. {INSTEAD}, or leave out layers with exclude"
             )
 
 
