@@ -31,6 +31,7 @@ UPS = {
     "pixel_shuffle": lambda y: F.pixel_shuffle(y.repeat(1, 4, 1, 1), 2),
     "repeat_interleave": lambda y: y.repeat_interleave(2, 2).repeat_interleave(2, 3),
     "reshape": shuffled_by_hand,
+    "interpolate and move channels": lambda y: twice(y).permute(0, 2, 3, 1).permute(0, 3, 1, 2),
 }
 
 
@@ -148,6 +149,23 @@ def halves(m, x):
     return padded(torch.cat([y[..., :3], y[..., 3:]], -1), x)[0]
 
 
+def gated(m, x):
+    """Halves of channels that weigh each other, where channels come last; windows there too."""
+    y = padded(twice(m.fixed(x)), x)[0].permute(0, 2, 3, 1)
+    rows, columns = x.shape[2:]
+    y = F.pad(y, (0, 0, 0, -columns % 7, 0, -rows % 7)).relu()[:, :rows, :columns]
+    y = torch.cat([y, y], -1)
+    y = m.linear(y[..., :2] * y[..., 2:4].sigmoid() + y.chunk(4, -1)[0])
+    return y.permute(0, 3, 1, 2)
+
+
+def rows(m, x):
+    """Convolved row by row, and cropped to nothing beside that."""
+    y = padded(twice(m.fixed(x)), x)[0]
+    empty = twice(y)[..., :0].sum((2, 3), keepdim=True)
+    return torch.stack([m.row(row) for row in y.unbind(2)], 2) + empty
+
+
 BELONGS = {
     "over a stride that stays": lambda: behind(
         {"fixed": down(4, 4)}, lambda m, x: padded(twice(m.fixed(x)), x)[0]
@@ -170,6 +188,8 @@ BELONGS = {
         down=down(1, 4),
         up=nn.ConvTranspose2d(4, 1, 2, stride=2),
     ),
+    "gated": lambda: behind({"fixed": down(4, 4), "linear": nn.Linear(2, 4)}, gated),
+    "rows": lambda: behind({"fixed": down(4, 4), "row": nn.Conv1d(4, 4, 3, padding=1)}, rows),
     "halves": lambda: behind({"fixed": down(4, 4)}, halves),
 }
 

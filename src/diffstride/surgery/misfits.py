@@ -1,7 +1,8 @@
 """Whether maps that lie side by side show the same part of the input, whatever their sizes are.
 
 What goes up by a function, and is then padded or cropped to its skip, has the size of the skip at
-any strides. That it shows another part of the input is seen from what each operation does to that.
+any strides. But only where nothing was padded or cropped does it show the same part of the input.
+Resizing does not change which part a map shows, and a border that is added or taken away does.
 """
 
 import itertools
@@ -20,10 +21,7 @@ from diffstride.surgery.map_sizes import Resizing, Size, has_stride, is_larger, 
 from diffstride.surgery.ways_up import INSTEAD
 from diffstride.text import times
 
-BORDERS = (
-    *("pad", "cat", "concat", "concatenate"),
-    *("__getitem__", "narrow", "split", "chunk", "tensor_split", "index_select"),
-)
+BORDERS = ("pad", "__getitem__", "narrow")
 """Operations that add or take away samples at a border, and leave those in between as they are."""
 
 Shares = tuple[float, ...]
@@ -42,7 +40,7 @@ class Raised:
     def differ(self, some: Shares, others: Shares, size: Size) -> bool:
         """Return whether two parts differ by more samples of a map than are lost by rounding."""
         axes = zip(some, others, size, self.factors, strict=True)
-        return any(k > 1 and abs(a - b) / a * n > k - 0.5 for a, b, n, k in axes)
+        return any(k > 1 and abs(a - b) * n > (k - 0.5) * a for a, b, n, k in axes)
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,14 @@ class Shown:
     sites: frozenset[str] = frozenset()
     """The converted layers that it was computed from."""
     raised: Raised | None = None
+    channels_last: bool = False
+
+    def axes_of(self, output: Tensor) -> tuple[Size, bool]:
+        """Return the size of what an operation makes of this, and whether channels come last."""
+        first, last = tuple(output.shape[2:]), tuple(output.shape[1:-1])
+        if self.size in (first, last):
+            return self.size, self.size != first
+        return (last, True) if self.channels_last else (first, False)
 
 
 class Misfits(Observer):
@@ -93,7 +99,8 @@ class Misfits(Observer):
 
     def begin(self, x: Tensor) -> None:
         size = tuple(x.shape[2:])
-        self.shown[x] = Shown((1.0,) * len(size), size)
+        self.axes = len(size)
+        self.shown[x] = Shown((1.0,) * self.axes, size)
 
     def enter(self, layer: nn.Module, x: Tensor) -> None:
         self.running.enter(layer, x)
@@ -111,7 +118,7 @@ class Misfits(Observer):
         before = self.shown[x]
         raised = None if isinstance(layer, Returning) else before.raised
         for made in tensors_in(output):
-            size = tuple(made.shape[2:])
+            size = tuple(made.shape[2:]) if made.ndim == self.axes + 2 else before.size
             self.shown[made] = Shown(before.shares, size, before.sites | name, raised)
 
     def operation(self, operation: Operation) -> None:
@@ -120,16 +127,16 @@ class Misfits(Observer):
             return
         sites = frozenset().union(*(x.sites for x in given))
         for output in operation.outputs:
-            axes, size = len(given[0].size), tuple(output.shape[2:])
-            if output.ndim != axes + 2:
+            if output.ndim != self.axes + 2:
                 self.shown[output] = replace(given[0], sites=sites)
                 continue
+            size, channels_last = given[0].axes_of(output)
             beside = [x for x in given if x.size == size]
             pairs = itertools.permutations(beside, 2)
             self.found += [one for one, other in pairs if _is_misfit(one, other)]
             # What lies beside a map that was not made larger has its place from then on.
             before = next((x for x in beside if x.raised is None), (*beside, *given)[0])
-            before = replace(before, sites=sites)
+            before = replace(before, sites=sites, channels_last=channels_last)
             self.shown[output] = self._changed(operation, before, size)
 
     def _changed(self, operation: Operation, before: Shown, size: Size) -> Shown:
@@ -149,7 +156,7 @@ class Misfits(Observer):
             by = Resizing(self.running.name, operation.name, before.size, size, before.sites)
             factors = tuple(max(1.0, ratio) for ratio in ratios)
             raised = Raised(by, shares, _times(raised.factors, factors) if raised else factors)
-        return Shown(shares, size, before.sites, raised)
+        return replace(before, shares=shares, size=size, raised=raised)
 
 
 def _is_misfit(one: Shown, other: Shown) -> bool:
