@@ -161,7 +161,7 @@ OTHERS = {
     "of an autoencoder of images": (lambda: usual.autoencoder(padded_before=False), 2),
     "of signals, cropped": (usual.wave_unet, 1),
     "with an attention gate": (usual.attention_gate, 2),
-    "padded to the skip": (usual.padded_to_skip, 2),
+    "padded to the skip": (usual.fitted_to_skip, 2),
     "blocks of monai UNETR": (lambda: usual.unetr(positions=False), 2),
     **{f"monai UNet {d}d": (lambda d=d: monai_unet(d), d) for d in (1, 2, 3)},
     "monai UNet, residual": (lambda: monai_unet(2, residual=2), 2),

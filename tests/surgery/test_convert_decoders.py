@@ -246,7 +246,7 @@ REFUSED = {
         "interpolate in 4.*2.conv reads 16 × 16 padded by a function to 17 × 17",
     ),
     "padded to a skip of an odd size": (
-        usual.padded_to_skip,
+        usual.fitted_to_skip,
         35,
         "up makes 34 × 34 of 17 × 17, almost what pool has read",
     ),

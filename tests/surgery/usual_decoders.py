@@ -106,23 +106,34 @@ def attention_gate():
     )
 
 
-def padded_to_skip():
-    """What comes up is padded to the skip by as many samples as it lacks."""
+def padded(y, skip):
+    """What comes up, padded to the skip by as many samples as it lacks."""
+    rows, columns = (n - k for n, k in zip(skip.shape[2:], y.shape[2:], strict=True))
+    return F.pad(y, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)), skip
+
+
+def cropped(y, skip):
+    """What comes up and its skip, cropped to the shorter of both."""
+    rows, columns = map(min, zip(y.shape[2:], skip.shape[2:], strict=True))
+    return y[..., :rows, :columns], skip[..., :rows, :columns]
+
+
+def fitted_to_skip(up=None, fit=padded):
+    """What comes up, by a transposed convolution if by nothing else, is made to fit the skip."""
 
     def forward(m, x):
         skip = m.first(x)
-        y = m.up(m.second(m.pool(skip)).relu())
-        rows, columns = (n - k for n, k in zip(skip.shape[2:], y.shape[2:], strict=True))
-        sides = columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
-        return m.last(torch.cat([skip, F.pad(y, sides)], 1))
+        y = m.second(m.pool(skip)).relu()
+        y, skip = fit((up or m.up)(y), skip)
+        return m.last(torch.cat([skip, y], 1))
 
     return Does(
         forward,
         first=nn.Conv2d(1, 4, 3, padding=1),
         pool=nn.MaxPool2d(2),
-        second=nn.Conv2d(4, 8, 3, padding=1),
-        up=nn.ConvTranspose2d(8, 4, 2, stride=2),
+        second=nn.Conv2d(4, 4 if up else 8, 3, padding=1),
         last=nn.Conv2d(8, 2, 3, padding=1),
+        **({} if up else {"up": nn.ConvTranspose2d(8, 4, 2, stride=2)}),
     )
 
 

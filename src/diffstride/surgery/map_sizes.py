@@ -62,13 +62,22 @@ def has_stride(operation: Operation, before: Size, after: Size) -> bool:
         index = operation.args[1] if name == "__getitem__" else argument("index", 2)
         indices = index if isinstance(index, tuple) else (index,)
         return is_larger(after, before) and any(_leaves_out(i) for i in indices)
-    if name == "unfold" or re.match("conv(?!_transpose)", name):
-        return _largest(argument("step" if name == "unfold" else "stride", 3)) > 1
+    if name == "unfold":
+        return _largest(argument("step", 3)) > 1
+    if (steps := steps_of(operation)) is not None:
+        return _largest(steps) > 1
+    return name in ("interpolate", "pixel_unshuffle") or name.startswith("fractional")
+
+
+def steps_of(operation: Operation) -> Any:
+    """Return by how much a convolution or pooling strides; None for all other operations."""
+    name, argument = operation.name, operation.argument
+    if re.match("conv(?!_transpose)", name):
+        return argument("stride", 3) or 1
     if name.startswith(POOLS):
         place = 2 if name.startswith("lp_pool") else 1
-        kernel = argument("kernel_size", place)
-        return _largest(argument("stride", place + 1) or kernel) > 1
-    return name in ("interpolate", "pixel_unshuffle") or name.startswith("fractional")
+        return argument("stride", place + 1) or argument("kernel_size", place)
+    return None
 
 
 def axes_changed(operation: Operation, before: int, after: int) -> slice | None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from diffstride.layers.conversion_record import check_convertible
 from diffstride.layers.converted import CONVERTED, torch_class, whole_strides
 from diffstride.surgery.size_trace import Grid, SizeTrace, Use
+from diffstride.surgery.ways_up import INSTEAD
 
 KINDS = ("conv", "maxpool", "avgpool")
 
@@ -94,10 +95,12 @@ def _check_makers(name: str, grid: Grid, traced: SizeTrace) -> None:
     if stranger is None:
         return
     enlarged = [(r.operation, r.size_after) for r in traced.resizings if r.enlarges]
+    goes_up = (stranger, grid.size) in enlarged
     # What makes maps larger needs every size before it as it was, all else only the one it meets.
-    needed = {*grid.makers, *(grid.sites if (stranger, grid.size) in enlarged else ())}
+    needed = {*grid.makers, *(grid.sites if goes_up else ())}
     left_out = list(dict.fromkeys(use.name for use in traced.uses if use.name in needed))
+    instead = f". {INSTEAD}" if goes_up else ""
     raise ValueError(
         f"the output of {name} meets that of {stranger}, which no stride can make agree with it: "
-        f"leave out exclude={left_out}"
+        f"leave out exclude={left_out}{instead}"
     )

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from diffstride.analysis.observing import Observer, Running, observe
 from diffstride.layers.resizer import learned_strides
 from diffstride.surgery.map_sizes import MapSizes, Output, Size
+from diffstride.surgery.misfits import Misfits
 from diffstride.surgery.size_trace import SizeTrace
-from diffstride.surgery.ways_up import padded_before, why_not
+from diffstride.surgery.ways_up import INSTEAD, check_none_is_rounded, padded_before, why_not
 from diffstride.text import times
 
 
@@ -37,7 +38,8 @@ def check_sizes(
     ``traced`` is what was seen of it before the layers with these names were converted. Raises a
     ValueError if something else can't take other sizes, or the network not even these.
     """
-    sizes, reader = _check_run(model, example, traced, names), None
+    sizes, initial = _check_run(model, example, traced, names)
+    reader = None
     layers = [m for m in learned_strides(model).values() if m.stride.requires_grad]
     before = [layer.stride.detach().clone() for layer in layers]
     try:  # with strides as they might be learned
@@ -45,7 +47,7 @@ def check_sizes(
             # Smaller ones where there are any: maps become larger, which leaves none empty.
             smaller = layer.stride > 1.05 * layer.min_stride
             layer.stride.mul_(torch.where(smaller, 0.8, 1.25))
-        _check_run(model, example, traced, names)
+        _check_run(model, example, traced, names, initial)
     except CantTake as error:
         if overtaken := [way.name for way in traced.ways_up if way.overtaken]:
             why = why_not(traced.ways_up, overtaken[0])
@@ -60,9 +62,16 @@ def check_sizes(
 
 
 def _check_run(
-    model: nn.Module, example: Tensor, traced: SizeTrace, names: Sequence[str]
-) -> dict[str, Size]:
-    """Run a converted network, and return the sizes that some layers make."""
+    model: nn.Module,
+    example: Tensor,
+    traced: SizeTrace,
+    names: Sequence[str],
+    initial: Misfits | None = None,
+) -> tuple[dict[str, Size], Misfits]:
+    """Run a converted network, and return the sizes that some layers make, and what fits.
+
+    ``initial`` is what did at the initial strides, if these are others.
+    """
     sizes: dict[str, Size] = {}
 
     known = {module: name for name, module in model.named_modules()}
@@ -72,7 +81,8 @@ def _check_run(
             if (name := known[layer]) in names:
                 sizes[name] = tuple(output.shape[2:])
 
-    outputs = _outputs(model, example, Sizes())
+    misfits = Misfits(model)
+    outputs = _outputs(model, example, Sizes(), misfits)
     if missing := [name for name in names if name not in sizes]:
         raise ValueError(
             f"{missing[0]} is converted, and the model calls another layer in its place: does it "
@@ -80,7 +90,10 @@ def _check_run(
             f"exclude={missing}"
         )
     _check_outputs(traced, outputs, names)
-    return sizes
+    if error := misfits.error(initial):
+        check_none_is_rounded(traced.ways_up)  # which knows why, if that is so
+        raise ValueError(error)
+    return sizes, misfits
 
 
 def _check_outputs(traced: SizeTrace, outputs: Sequence[Output], names: Sequence[str]) -> None:
@@ -150,8 +163,7 @@ def check_another_size(
                 f"for an input of {times(smaller)} the model would put out "
                 f"{times(outputs[i].shape[2:])} after conversion, and not "
                 f"{times(expected_size)}: something in it makes maps larger by a factor, and "
-                f"follows no layer. Have nn.Upsample or nn.ConvTranspose in its place, or leave "
-                f"out layers with exclude"
+                f"follows no layer. {INSTEAD}, or leave out layers with exclude"
             )
 
 

@@ -12,6 +12,12 @@ from diffstride.surgery.map_sizes import Size
 from diffstride.surgery.size_trace import Use, WayUp
 from diffstride.text import times
 
+INSTEAD = (
+    "Have nn.Upsample or nn.ConvTranspose in its place, or give it the size to make, "
+    "F.interpolate(x, size=skip.shape[2:])"
+)
+"""What to do about a function that makes maps larger by a factor."""
+
 
 def find_ways_up(model: nn.Module, exclude: Sequence[str]) -> dict[str, nn.Module]:
     """Return all modules that can go back to a size, by name: not the network as a whole."""
