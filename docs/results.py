@@ -381,14 +381,38 @@ def trial_length():
     return "\n".join([head, "|---:|---:|---:|", *(f"| {text} |" for text in cells)])
 
 
-def causes():
-    """Accuracy and cost of networks that differ in one thing each."""
-    text = ["| | accuracy | million MACs |", "|---|---:|---:|"]
-    for row, columns in cells(rows(DATA / "causes-pitch.csv")).items():
+def listed(name):
+    """What networks come to that differ in one thing each, and what they cost."""
+    lines = rows(DATA / f"{name}.csv")
+    score = score_of(lines[0])
+    unit = "" if score is ACCURACY else f", {score.unit}"
+    text = [f"| | {score.title}{unit} | million MACs |", "|---|---:|---:|"]
+    for row, columns in cells(lines).items():
         (runs,) = columns.values()
-        values = [float(x["accuracy"]) for x in runs]
+        shown = plus_minus(mean_sd([*map(value_of, runs)]), score.few_digits)
         macs = statistics.fmean(float(x["mmacs"]) for x in runs)
-        text.append(f"| {row} | {plus_minus(mean_sd(values), 1)} | {macs:.2f} |")
+        text.append(f"| {row} | {shown} | {macs:.2f} |")
+    return "\n".join(text)
+
+
+def learning_rates():
+    """What networks come to on held-out parts at several learning rates, the best in bold."""
+    found = {}
+    for path in sorted(DATA.glob("rates-*.csv")):
+        for row, columns in cells(rows(path)).items():
+            (runs,), (*words, rate) = columns.values(), row.split()
+            task = [path.stem.removeprefix("rates-"), *(word for word in words if word != "lr")]
+            found.setdefault(", ".join(task), {})[float(rate)] = runs
+    columns = sorted({rate for own in found.values() for rate in own})
+    text = [f"| | {' | '.join(f'{x:g}' for x in columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for task, own in found.items():
+        shown = {}
+        for rate, runs in own.items():
+            score = score_of(runs[0])
+            shown[rate] = f"{mean(runs):.{score.few_digits}f} {score.unit}"
+        best = max(own, key=lambda rate: mean(own[rate]))
+        shown[best] = f"**{shown[best]}**"
+        text.append(f"| {task} | {' | '.join(shown.get(rate, '–') for rate in columns)} |")
     return "\n".join(text)
 
 
@@ -451,7 +475,9 @@ TABLES = {"rate": rates}
 """Of sweeps whose tables are of another kind."""
 COMPARISONS = ("smoothness", "placement", "anneal")
 """Sweeps of several datasets, whose tables have a column for each."""
-OTHERS = ("signals", "held_out", "resolution", "early", "search", "causes")
+LISTS = {"causes": "causes-pitch", "denoise": "denoise-imagenette"}
+"""Tables of networks that differ in one thing each, and whose sweeps they are."""
+OTHERS = ("signals", "held_out", "resolution", "early", "search", "rates", *LISTS)
 """How the names of files begin that are for other tables."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},
@@ -492,8 +518,10 @@ def main(sweeps):
     put("search", searches())
     put("estimators", estimators())
     put("trial_length", trial_length())
-    if (DATA / "causes-pitch.csv").exists():
-        put("causes", causes())
+    put("rates", learning_rates())
+    for place, name in LISTS.items():
+        if found(name):
+            put(place, listed(name))
     put("search_budgets", search_budgets())
     if studies():
         save(search.draw(studies()), DATA / "search.svg")

@@ -163,11 +163,14 @@ def differences(studies):
 
 
 def price(study):
-    """How many trainings a search takes: its trials, and two to compare; None if some lack."""
+    """How many trainings a search takes: its trials, and two to compare; None if some lack.
+
+    By epochs: minutes depend on what else a machine does.
+    """
     kinds = [[x for x in study.lines if x["column"] == kind] for kind in ("trials", "held_out")]
     if not all(kinds):
         return None
-    trials, whole = ([float(x["minutes"]) for x in own] for own in kinds)
+    trials, whole = ([len(x["accuracies"].split()) for x in own] for own in kinds)
     seeds = {x["seed"] for x in kinds[0]}
     return sum(trials) / len(seeds) / statistics.mean(whole) + 2
 

@@ -4,6 +4,7 @@ import importlib
 import json
 import random
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ OTHERS = {  # by how the names of their files begin: the place of a table, and w
     "resolution": ("resolution", resolution.table),
     "early": ("early", resolution.early),
     "search": ("search", results.searches),
-    "causes": ("causes", results.causes),
+    "rates": ("rates", results.learning_rates),
+    **{kind: (kind, partial(results.listed, name)) for kind, name in results.LISTS.items()},
 }
 
 
@@ -119,6 +121,7 @@ def study(accuracies, mmacs=("8.000",)):
     lines = [
         {"run": f"{column}-{row}-{seed}", "row": row, "column": column, "seed": str(seed)}
         | {"accuracy": str(value), "mmacs": mmacs[i % len(mmacs)], "minutes": "3"}
+        | {"accuracies": "7.1 8.2" if column == "trials" else "5.0 6.0 7.0 8.0"}
         for i, ((row, column, seed), value) in enumerate(accuracies.items())
     ]
     return search.Study("task", lines, 8.0)
@@ -168,7 +171,7 @@ def test_the_tables_of_a_search_are_what_one_finds_by_hand():
     assert learned[2:] == ["| task | a | 51.0 | −1.0 |", "| task | b | 40.0 | −2.0 |"]
     assert search.note([STUDY]) == (
         "17 runs, seeds 0, 1, 0.8 hours of one core. All networks cost what their budget says to "
-        "1.0 %. A search took as long as 3.0 trainings, before the last one."
+        "1.0 %. A search took as long as 2.5 trainings, before the last one."
     )
 
 
