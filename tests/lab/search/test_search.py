@@ -155,7 +155,7 @@ def test_the_beginning_is_kept_unless_the_strides_that_were_tried_are_better(
         assert trained["found"].model.strides == plan.found.strides
     assert plan.found.macs == pytest.approx(plan.begin.macs, rel=0.02)
     said = capsys.readouterr().out
-    assert f"come to a loss of {losses[1]:.3f}, those of the beginning to {losses[0]:.3f}" in said
+    assert f"come to a loss of {losses[1]:.2f}, those of the beginning to {losses[0]:.2f}" in said
     assert ("they are kept" in said) == ("it is the same network" in said) == kept
 
 
