@@ -70,6 +70,17 @@ def slow_means(folder):
     return {f"test_{name}": mean for name, mean in zip(names, means, strict=True)}
 
 
+def test_training_begins_with_images_as_they_are_and_evaluation_with_what_was_learned(trained):
+    begins = prepare(Run(Path(trained)).config)
+    inputs, *_ = next(iter(begins.test))
+    scale = begins.module.std, begins.module.mean
+    restored = begins.module.eval().restore(inputs)
+    torch.testing.assert_close(restored, inputs * scale[0] + scale[1])
+    network = load_prepared(trained)[1].module.model
+    again = Denoiser(network, Run(Path(trained)).config, (1, 16, 16), scale[1], scale[0])
+    assert not torch.allclose(again.restore(inputs), restored, atol=1e-3)
+
+
 def test_a_run_has_everything_and_is_judged_by_psnr(trained, capsys):
     run = Run(Path(trained))
     metrics = rows(run.metrics_file)

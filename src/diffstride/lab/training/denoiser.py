@@ -20,7 +20,7 @@ class Denoiser(Learner):
     well: the measures of the same name that begin with ``noisy``.
 
     Args:
-        model: makes noise, in the units of its input, of noisy images; its last layer is ``head``.
+        model: makes noise, in the units of its input, of noisy images.
         config, input_size: as for any learner.
         mean, std: of each channel, by which inputs were normalised.
     """
@@ -46,9 +46,6 @@ class Denoiser(Learner):
         self.shown = torch.empty(0, dtype=torch.long)
         """The numbers of test images whose restored form is kept in :attr:`restored`."""
         self.restored = torch.empty(0)
-        # At first no noise is found, and images stay as they are: from there it learns fastest.
-        for values in model.get_submodule("head").parameters():
-            nn.init.zeros_(values)
 
     def restore(self, inputs: Tensor) -> Tensor:
         """Return clean images, of values from 0 to 1, of normalised noisy ones."""

@@ -113,6 +113,9 @@ def _images(config: Config, known: Facts | None) -> Prepared:
         test = ImageBatches(data.test, batch_size, **scale)
         return Prepared(facts, Classifier(network, config, data.size), train, test)
     _check_sides(data.size, options.path)
+    # At first no noise is found, and images stay as they are: from there it learns fastest.
+    for values in network.get_submodule("head").parameters():
+        nn.init.zeros_(values)
     noisy = NoisyBatches(data.train, few, strength=options.noise, **training)
     noisy_test = NoisyBatches(data.test, batch_size, strength=options.noise, **scale)
     return Prepared(facts, Denoiser(network, config, data.size, mean, std), noisy, noisy_test)
