@@ -36,6 +36,16 @@ def arguments(description: str) -> argparse.Namespace:
     return options
 
 
+def keep_freed_memory() -> None:
+    """Have the C library keep memory that is freed, as it does in programs that use much of it.
+
+    The GNU library gives what lies free at the end back to the system, and a step then takes it
+    again page by page, unless something large was freed before. Here that is 32 MB, the most it
+    looks at.
+    """
+    torch.empty(2**25 - 2**12, dtype=torch.uint8)
+
+
 def conditions(threads: int | None = None) -> dict[str, Any]:
     """What a figure depends on besides the code: machine and versions."""
     return {

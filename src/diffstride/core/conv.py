@@ -221,23 +221,49 @@ def work_of(
     full: Sequence[Any],
     kept: Sequence[Any],
     order: str | None = None,
+    outputs: int | None = None,
 ) -> tuple[Any, Any]:
     """Return the work of resampling and of convolving an example, in the cheapest order or another.
 
-    Sizes are as for :meth:`ConvolutionWork.of`.
+    Sizes are as for :meth:`ConvolutionWork.of`, and ``outputs`` as for :func:`cheapest_order_of`.
     """
-    weight = shape_of(convolution.weight)
-    pads = _pads(convolution.padding, weight[2:], convolution.dilation)
-    pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(weight[2:], pads, strict=True)]
-    mode, dilation = convolution.padding_mode, convolution.dilation
-    reach = _reach(weight[2:], dilation, mode, size, full)
-    shapes = weight, channels, rule.basis, rule.path
-    work = ConvolutionWork(*shapes, tuple(pointwise), tuple(reach))
+    work = _work(convolution, rule, channels, size, full, outputs)
     if order is None:
         order = _cheapest(work, *(tuple(map(int, sizes)) for sizes in (size, full, kept)))
     elif order not in work.orders(full):
         order = "before"
     return work.of(order, size, full, kept)
+
+
+def cheapest_order_of(
+    convolution: Any,
+    rule: Rule,
+    channels: int,
+    size: Sequence[Any],
+    full: Sequence[Any],
+    kept: Sequence[Any],
+    outputs: int | None = None,
+) -> str:
+    """Return the order that ``"auto"`` takes, if the convolution makes so many channels."""
+    work = _work(convolution, rule, channels, size, full, outputs)
+    return _cheapest(work, *(tuple(map(int, sizes)) for sizes in (size, full, kept)))
+
+
+def _work(
+    convolution: Any,
+    rule: Rule,
+    channels: int,
+    size: Sequence[Any],
+    full: Sequence[Any],
+    outputs: int | None,
+) -> ConvolutionWork:
+    made, *weight = shape_of(convolution.weight)
+    kernel = weight[1:]
+    pads = _pads(convolution.padding, kernel, convolution.dilation)
+    pointwise = [k == 1 and pad == (0, 0) for k, pad in zip(kernel, pads, strict=True)]
+    reach = _reach(kernel, convolution.dilation, convolution.padding_mode, size, full)
+    shapes = (outputs or made, *weight), channels, rule.basis, rule.path
+    return ConvolutionWork(*shapes, tuple(pointwise), tuple(reach))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,6 +13,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from diffstride.core import arguments
 from diffstride.layers import converted, returning
 from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
+from diffstride.layers.joined import can_join
+from diffstride.layers.siblings import Siblings
 from diffstride.layers.undo import Undo
 
 VERSION = 3  # of a record; a higher one is of a later version of this library
@@ -87,6 +89,9 @@ def apply_conversion(model: nn.Module, record: Mapping[str, Any]) -> nn.Module:
         )
     for site in record["sites"]:
         model = _convert_site(model, site)
+    for site in record["sites"]:
+        if "beside" in site:
+            _join_siblings(_submodule(model, site["beside"]), _submodule(model, site["name"]))
     for up in record.get("ups", ()):
         _convert_way_up(model, up)
     for name in record.get("readers", ()):
@@ -199,6 +204,19 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
         return new  # type: ignore[no-any-return]
     _put(model, module, new)
     return model
+
+
+def _join_siblings(first: Any, other: Any) -> None:
+    """Have two converted convolutions of one map run as one."""
+    pairs = [(one, getattr(one, "downsample", one)) for one in (first, other)]
+    if first is other or not all(can_join(*pair) for pair in pairs):
+        raise ValueError(
+            f"the record of the conversion has {first} and {other} run as one, which only "
+            f"convolutions that are downsampled after it can: it has been changed"
+        )
+    if first.siblings is None:
+        Siblings().add(first)
+    first.siblings.add(other)
 
 
 def _convert_way_up(model: nn.Module, up: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from diffstride.layers.joined import (
     is_layer_seen,
 )
 from diffstride.layers.resizer import AxisConstants, Resizer, Size
+from diffstride.layers.siblings import Siblings
 from diffstride.layers.size_read import SizeRead
 
 LARGEST_BYTES = 2**28  # of the matrix of an axis that is interpolated
@@ -41,6 +42,8 @@ class Converted(nn.Module):
     """Whether ``downsample`` comes before the layer instead."""
     size_read: SizeRead | None = None
     """Where the size is noted that the layer itself reads, if another layer goes back to it."""
+    siblings: Siblings | None = None
+    """Other convolutions of the same map with the same stride, to be run as one with them."""
 
     # Layers of torch call it "input", and may be called with its name.
     def forward(self, input: Tensor) -> Tensor:
@@ -55,7 +58,10 @@ class Converted(nn.Module):
         # Only the plain order refuses replicas, and compilers find an order for themselves.
         others = "_conv_forward" in vars(self) or getattr(layer, "_is_replica", False)
         if self.is_reorderable and not (others or is_followed() or is_layer_seen(layer)):
-            after = in_cheapest_order(self, layer, input)
+            if self.siblings is not None:
+                after = self.siblings.run(self, input)
+            else:
+                after = in_cheapest_order(self, layer, input)
             shape, size = shape_of(after), shape_of(input)[-layer.axes :]
             before = (*shape[: -layer.axes], *self.size_before_downsampling(size))
             self.sizes = before, shape
@@ -80,6 +86,8 @@ class Converted(nn.Module):
         """Return the multiply-accumulates of resampling and of convolving an example."""
         convolution: Any = self
         full = tuple(n + -k for n, k in zip(size, shortening(self, len(size)), strict=True))
+        if self.siblings is not None:
+            return self.siblings.work(self, channels, size, full, kept)
         return work_of(convolution, convolution.downsample.rule, channels, size, full, kept)
 
     def size_before_downsampling(self, size: Sequence[int]) -> tuple[int, ...]:
@@ -249,6 +257,7 @@ def recast(module: nn.Module, kind: type[Any]) -> Any:
     """Return a module of another class that has all that this one has: tensors, layers, hooks."""
     made: Any = object.__new__(kind)
     vars(made).update(vars(module))
+    vars(made).pop("siblings", None)  # which know the other module
     return made
 
 

@@ -109,18 +109,28 @@ def is_layer_seen(layer: Resizer) -> bool:
 
 def in_cheapest_order(convolution: Any, layer: Resizer, x: Tensor) -> Tensor:
     """Return ``layer(convolution(x))`` for a pair that can be joined."""
-    called, layer = layer, layer.leading
-    layer.check(x)
+    size = note_size(convolution, layer, x)
+    plans = layer.leading.plans(size, x.device)
+    weight, bias, rule = convolution.weight, convolution.bias, layer.leading.rule
+    return convolve(x, weight, bias, plans, rule=rule, order="auto", **options_of(convolution))
+
+
+def options_of(convolution: Any) -> dict[str, Any]:
+    """Return what a convolution is told besides its weights and its stride."""
     names = ("padding", "dilation", "groups", "padding_mode")
-    options = {name: getattr(convolution, name) for name in names}
-    axes = shape_of(x)[-layer.axes :]
-    size = convolved_size(axes, convolution.kernel_size, options["padding"], options["dilation"])
+    return {name: getattr(convolution, name) for name in names}
+
+
+def note_size(convolution: Any, layer: Resizer, x: Tensor) -> tuple[int, ...]:
+    """Return the size that a convolution makes, once the layer behind it knows it too."""
+    leading = layer.leading
+    leading.check(x)
+    axes = shape_of(x)[-leading.axes :]
+    size = convolved_size(axes, convolution.kernel_size, convolution.padding, convolution.dilation)
     if min(size) < 1:
         kernel = tuple(convolution.kernel_size)
         raise ValueError(f"a kernel of {kernel} is larger than its padded input of {tuple(axes)}")
-    called.note(size)
-    if called is not layer:
-        layer.note(size)
-    plans = layer.plans(size, x.device)
-    weight, bias = convolution.weight, convolution.bias
-    return convolve(x, weight, bias, plans, rule=layer.rule, order="auto", **options)
+    layer.note(size)
+    if layer is not leading:
+        leading.note(size)
+    return size

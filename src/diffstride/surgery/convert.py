@@ -22,7 +22,14 @@ from diffstride.surgery.conversion_report import (
     ConvertedWayUp,
     LeftAlone,
 )
-from diffstride.surgery.sites import KINDS, check_example, find_groups, find_sites, strided_layers
+from diffstride.surgery.sites import (
+    KINDS,
+    check_example,
+    find_groups,
+    find_sites,
+    note_siblings,
+    strided_layers,
+)
 from diffstride.surgery.size_check import check_another_size, check_sizes
 from diffstride.surgery.size_trace import SizeTrace, Use
 from diffstride.surgery.ways_up import check_none_is_rounded, find_undone, find_ways_up
@@ -236,6 +243,7 @@ def _record(
             # The same size in, so the same size out.
             same = first == (read, taken, strides)
             record.append(conversion_record.follower_site(site, names[0], ratio, same))
+    note_siblings(record, uses, sites)
     return record
 
 

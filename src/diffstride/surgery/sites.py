@@ -1,14 +1,17 @@
 """Which layers of a network are to be converted, and which of them share a stride."""
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from diffstride.layers.conversion_record import check_convertible
 from diffstride.layers.converted import CONVERTED, torch_class, whole_strides
+from diffstride.layers.siblings import may_be_siblings
 from diffstride.surgery.size_trace import Grid, SizeTrace, Use
 from diffstride.surgery.ways_up import INSTEAD
 
@@ -58,7 +61,7 @@ def find_groups(
     wanted: Sequence[Sequence[str]] | None,
 ) -> list[list[str]]:
     """Return names of sites that must make one size, group by group in the order they run."""
-    for name, read, made in uses:
+    for name, read, made, _ in uses:
         strides = whole_strides(sites[name])
         if any(m == 1 and s > 1 for m, s in zip(made.size, strides, strict=True)):
             raise ValueError(
@@ -67,7 +70,7 @@ def find_groups(
                 f"give a larger one, or leave the layer out with exclude=[{name!r}]"
             )
     grids: dict[str, Grid] = {}
-    for name, _, made in uses:
+    for name, _, made, _ in uses:
         grid = made.root()
         _check_makers(name, grid, traced)
         if name in grids:  # one layer, used again
@@ -87,6 +90,28 @@ def find_groups(
     for name, grid in grids.items():
         groups.setdefault(numbers.get(name, grid.root()), []).append(name)
     return list(groups.values())
+
+
+def note_siblings(
+    record: Sequence[dict[str, Any]], uses: list[Use], sites: Mapping[str, nn.Module]
+) -> None:
+    """Note of each convolution which earlier one reads the same map, so that both can run as one.
+
+    They are alike in all but their weights, and have one stride.
+    """
+    times = Counter(use.name for use in uses)
+    read = {use.name: use.tensor for use in uses if times[use.name] == 1}
+    earlier: list[str] = []
+    for site in record:
+        name, of_one_plan = site["name"], site.get("same_size", True) and "placement" not in site
+        if not of_one_plan or name not in read or not isinstance(sites[name], _ConvNd):
+            continue
+        for first in earlier:
+            if read[first] == read[name] and may_be_siblings(sites[first], sites[name]):
+                site["beside"] = first
+                break
+        else:
+            earlier.append(name)
 
 
 def _check_makers(name: str, grid: Grid, traced: SizeTrace) -> None:

@@ -88,11 +88,13 @@ class Grid:
 
 
 class Use(NamedTuple):
-    """One use of a site: its name, and the grids that it reads and makes."""
+    """One use of a site: its name, the grids that it reads and makes, and which tensor it reads."""
 
     name: str
     read: Grid
     made: Grid
+    tensor: tuple[int, int] = (0, 0)
+    """A number that every tensor that a site reads has, and how often it was changed in place."""
 
 
 class WayUp(NamedTuple):
@@ -140,6 +142,8 @@ class SizeTrace(Observer):
         """Those that took one of several samples, and could have been learned."""
         self._inside = 0
         """How many sites are running, whose operations do not count."""
+        self._numbers: MutableMapping[Tensor, int] = WeakIdKeyDictionary()
+        self._last_number = 0
         self.maps, self.running = MapSizes(example.ndim - 2), Running(model)
         output = observe(model, example, self.running, self, self.maps)
         self.outputs = list(zip(self.maps.outputs(output), self._origins(output), strict=True))
@@ -161,6 +165,9 @@ class SizeTrace(Observer):
         if layer in self.names:
             check_axes(self.names[layer], layer, x, CALLED_WITH)
             self._inside += 1
+            if x not in self._numbers:
+                self._last_number += 1
+                self._numbers[x] = self._last_number
 
     def leave(self, layer: nn.Module, x: Tensor, output: Any) -> None:
         if layer in self.ups:
@@ -175,7 +182,7 @@ class SizeTrace(Observer):
         made = before[0] if before else Grid(tuple(output.shape[2:]), [name], sources=[read])
         self.grids[output] = made
         self.sites[output] = self.sites.get(x, frozenset()) | {name}
-        self.uses.append(Use(name, read, made))
+        self.uses.append(Use(name, read, made, (self._numbers[x], x._version)))
 
     def _go_up(self, layer: nn.Module, x: Any, output: Any) -> None:
         """Have what makes maps larger make the nearest size before a site that it can undo."""
