@@ -32,16 +32,9 @@ def link(name: str, owner: griffe.Object | None) -> str:
 
 
 def fenced(example: re.Match[str]) -> str:
-    """An example as a block of code.
+    """An example, up to the next empty line, as a block of code.
 
-    >>> print(EXAMPLE.sub(fenced, "Adds.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all."))
-    Adds.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
-    That is all.
+    >>> fenced(EXAMPLE.search("Adds. \\n\\n>>> 1 + 1\\n2\\n\\nThat is all."))
+    '```pycon\\n>>> 1 + 1\\n2\\n```'
     """
     return f"```pycon\n{example[0].replace('<BLANKLINE>', '')}\n```"
