@@ -1,8 +1,8 @@
 """What `mkdocs build` adds to the pages in docs/, and changes in them.
 
-README.md, CHANGELOG.md and CONTRIBUTING.md become pages; so do the live panel and a page of the
-reference for each group of public names (reference.py). Links in Markdown are written so that they
-work on GitHub; those that lead out of docs/ are made to lead to the pages of the site, or to GitHub.
+README.md, CHANGELOG.md and CONTRIBUTING.md become pages, and so does each group of public names
+(reference.py); the live panel becomes a file that docs/panel.md shows. Links are written so that
+they work on GitHub: those that lead out of docs/ are made to lead to pages here, or to GitHub.
 """
 
 import posixpath
@@ -49,7 +49,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that no file in docs/ is."""
     made = {page: (ROOT / name).read_text("utf-8") for name, page in ELSEWHERE.items()}
-    made |= {"panel.md": panel.PAGE, "panel/alone.html": render_panel(panel.examples())}
+    made["live_panel.html"] = render_panel(panel.examples())
     made |= {name: (HERE / name).read_text("utf-8") for name in ("site.css", "site.js")}
     made |= reference.pages()
     for name, text in made.items():
@@ -79,10 +79,10 @@ def moved(link: str, source: str, page: str) -> str:
     'contributing.md'
     >>> moved("../examples/digits.py", "docs/training.md", "training.md")
     'https://github.com/diffstride/diffstride/blob/main/examples/digits.py'
-    >>> moved("https://github.com/diffstride/diffstride/blob/main/CHANGELOG.md", "README.md", "index.md")
+    >>> moved(OURS[0] + "CHANGELOG.md", "README.md", "index.md")
     'changelog.md'
-    >>> moved("#the-gain", "docs/maths.md", "maths.md"), moved("https://a.b/c", "README.md", "index.md")
-    ('#the-gain', 'https://a.b/c')
+    >>> [moved(link, "docs/maths.md", "maths.md") for link in ("#the-gain", "https://a.b/c")]
+    ['#the-gain', 'https://a.b/c']
     """
     for begin in OURS:
         if link.startswith(begin):

@@ -1,9 +1,11 @@
 """The pages of the reference: which public name is on which, and the words of the command line."""
 
 import contextlib
+import inspect
 import io
 import os
 import pydoc
+import re
 from typing import NamedTuple
 from unittest import mock
 
@@ -45,13 +47,15 @@ GROUPS = {
     ),
     "functional": Group(
         "Functions",
-        "What the layers compute, as pure functions in `diffstride.functional`: no parameters, no state.",
+        "What the layers compute, as pure functions in `diffstride.functional`: no parameters, "
+        "no state.",
         tuple(f"functional.{name}" for name in sorted(vars(functional)) if name[0] != "_"),
     ),
     "models": Group(
         "Networks",
-        "Networks in which every downsampling is an argument, in `diffstride.models`: make them with `models.create`, "
-        "keep them in a folder, read them back.",
+        "Networks in which every downsampling is an argument, in `diffstride.models`. "
+        "`models.create` makes one by its name; it reads its arguments into a `Spec`, and calls "
+        "the function of that name with it.",
         (
             *(
                 f"models.{name}"
@@ -149,7 +153,8 @@ def _overview() -> str:
     lines = ["# All names", "", "| name | what it is |", "|---|---|"]
     for group in GROUPS.values():
         for path in group.names:
-            first = (pydoc.locate(f"diffstride.{path}").__doc__ or "").strip().splitlines()[0]
+            found = inspect.getdoc(pydoc.locate(f"diffstride.{path}")) or ""
+            first = re.sub(r":\w+:`", "`", found.partition("\n")[0])
             lines.append(f"| [`{path}`][diffstride.{path}] | {first} |")
     return "\n".join([*lines, "", "And [the command `diffstride`](command_line.md).", ""])
 

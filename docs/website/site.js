@@ -3,9 +3,9 @@
 for (const frame of document.querySelectorAll("iframe.panel")) {
   const fit = () => {
     const inner = frame.contentDocument?.documentElement;
-    if (!inner?.querySelector(".bench")) return; // not loaded yet, or opened as a file, where pages do not see one another
+    if (!inner?.querySelector(".bench")) return; // not there yet, or files, which do not see one another
     inner.dataset.theme = document.body.dataset.mdColorScheme === "slate" ? "dark" : "light";
-    frame.style.height = `${inner.querySelector("main").getBoundingClientRect().bottom + 48}px`;
+    frame.style.height = `${inner.querySelector("main").getBoundingClientRect().height + 24}px`;
   };
   frame.addEventListener("load", fit);
   addEventListener("resize", fit);

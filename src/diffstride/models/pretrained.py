@@ -35,8 +35,18 @@ def save_pretrained(
         folder: made if it is not there; of one that is, only these two files are replaced.
         metadata: what else to say of the network, such as the names of classes: all that JSON has.
 
+    Returns:
+        The folder.
+
     Raises:
         ImportError: if safetensors is not installed.
+
+    >>> import tempfile
+    >>> from diffstride import models
+    >>> model = models.create("resnet18", num_classes=10, width=0.25)
+    >>> folder = models.save_pretrained(model, tempfile.mkdtemp(), {"classes": ["cat", "dog"]})
+    >>> sorted(path.name for path in folder.iterdir())
+    ['config.json', 'model.safetensors']
     """
     safetensors = _safetensors()
     model = getattr(model, "_orig_mod", model)  # of a compiled one, whose names are others
