@@ -62,7 +62,7 @@ def site(tmp_path_factory):
 def test_the_site_builds_with_an_entry_for_every_name(site):
     pages = {path: path.read_text() for path in site.rglob("*.html")}
     api = "".join(text for path, text in pages.items() if path.parts[-3] == "api")
-    assert [name for name in ENTRIES if f'id="diffstride.{name}"' not in api] == []
+    assert [name for name in ENTRIES if f'id="{reference.path_of(name)}"' not in api] == []
     assert not re.search(r":(class|func|meth):|BLANKLINE", api)
     fetched = r'<(?:script|img|iframe|source)[^>]*\ssrc="http|<link[^>]*rel="stylesheet"[^>]*http'
     assert [path for path, text in pages.items() if re.search(fetched, text)] == []

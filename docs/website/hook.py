@@ -115,5 +115,5 @@ def _to_reference(code: re.Match[str]) -> str:
     name = code[1].partition("(")[0].removeprefix("diffstride.")
     known = "." in name or any(letter.isupper() or letter == "_" for letter in name)
     if known and name in reference.public():
-        return f"[{code[0]}][diffstride.{name}]"
+        return f"[{code[0]}][{reference.path_of(name)}]"
     return code[0]

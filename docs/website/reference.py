@@ -106,6 +106,8 @@ GROUPS = {
 }
 MODULES = ("functional", "models")
 """Public names that are no function and no class: what is in them has entries instead."""
+ENTRIES = {"models.unet": "models.unet.unet", "list_models": "models.list"}
+"""Names whose entry has another path: that of one is a module's too, the other is an alias."""
 
 
 def public() -> set[str]:
@@ -122,7 +124,7 @@ def pages() -> dict[str, str]:
     """The text of each page by its path in the site."""
     made = {"api/index.md": _overview()}
     for name, group in GROUPS.items():
-        entries = "\n\n".join(f"::: diffstride.{path}" for path in group.names)
+        entries = "\n\n".join(f"::: {path_of(path)}" for path in group.names)
         made[f"api/{name}.md"] = f"# {group.title}\n\n{group.text}\n\n{entries}\n"
     return made | {"api/command_line.md": _command_line()}
 
@@ -135,12 +137,14 @@ def navigation() -> list[dict[str, str] | str]:
 
 
 def path_of(name: str) -> str | None:
-    """The full path of an entry by its path, or by its last name alone.
+    """The full path of an entry by that of a name, or by its last part alone.
 
     >>> path_of("DiffStride2d"), path_of("diff_stride"), path_of("diffstride.models.create")
     ('diffstride.DiffStride2d', 'diffstride.functional.diff_stride', 'diffstride.models.create')
     """
     name = name.removeprefix("diffstride.")
+    if name in ENTRIES:
+        return f"diffstride.{ENTRIES[name]}"
     for group in GROUPS.values():
         for path in group.names:
             if name in (path, path.rpartition(".")[2]):
@@ -155,7 +159,7 @@ def _overview() -> str:
         for path in group.names:
             found = inspect.getdoc(pydoc.locate(f"diffstride.{path}")) or ""
             first = re.sub(r":\w+:`", "`", found.partition("\n")[0])
-            lines.append(f"| [`{path}`][diffstride.{path}] | {first} |")
+            lines.append(f"| [`{path}`][{path_of(path)}] | {first} |")
     return "\n".join([*lines, "", "And [the command `diffstride`](command_line.md).", ""])
 
 
