@@ -11,10 +11,12 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from diffstride import functional, models
-from docs.website import reference
+from diffstride.lab.reports.page import render_panel
+from docs.website import panel, reference
 from tests.lab.reports import chromium
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +48,15 @@ def test_every_public_name_says_what_it_takes_with_an_example(name):
     fields = getattr(found, "__dataclass_fields__", ())  # each has words of its own
     taken = [name for name in inspect.signature(found).parameters if name not in fields]
     assert not [name for name in taken if not re.search(rf"\b{name}\b", words)]
+
+
+def test_the_live_panel_has_pictures_of_one_size_and_layers_that_halve_it():
+    shown = panel.examples()
+    assert [layer["sizes"] for layer in shown["layers"]] == [[128, 128], [64, 64], [32, 32]]
+    assert [np.shape(example["rows"]) for example in shown["examples"]] == [(128, 128)] * 2
+    assert all(np.ptp(example["rows"]) > 200 for example in shown["examples"])
+    text = render_panel(shown)
+    assert "Try a stride" in text and "<nav" not in text and not re.search(r'src="(?!data:)', text)
 
 
 @pytest.fixture(scope="module")
