@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format matrix figures clean
+.PHONY: help demo test check lint format docs matrix figures clean
 # The oldest and the newest torch that the library is for: it is developed with one between.
 TORCH := 2.6.0 2.15.0
 LIBRARY := tests/core tests/layers tests/analysis tests/surgery tests/models tests/test_import.py
@@ -14,7 +14,7 @@ demo: .venv/ready  ## Train a small ResNet with learnable strides on embedded da
 	rm -rf runs/demo
 	$(BIN)/diffstride train digits --name demo
 
-test: lint  ## Everything that must hold: lint, types, tests, docstring examples
+test: lint  ## Everything that must hold: lint, types, tests, examples, the site
 	$(BIN)/python -m pytest
 
 check: lint  ## Style, types and the fast tests (a minute or two)
@@ -28,6 +28,9 @@ lint: .venv/ready  ## Style and types alone
 format: .venv/ready  ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/ready  ## Build the site of the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 matrix:  ## The tests of the library with other versions of torch (6 GB each; KEEP=1 keeps them)
 	set -e; for version in $(TORCH); do \
@@ -45,7 +48,7 @@ figures: .venv/ready  ## Draw the figures of docs/maths.md again
 	$(BIN)/python docs/figures.py
 
 clean:  ## Remove what the other commands made
-	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis runs site
 
 # The environment is made anew from scratch whenever what it is made of changes.
 .venv/ready: pyproject.toml constraints.txt

@@ -1,5 +1,5 @@
 """Train on digits without a budget, with one that is a limit and with one that is spent, and draw
-what the network costs after every step (docs/results/budget.svg, shown in docs/training.md).
+what the network costs after every step (docs/results/budget.svg, shown in docs/budgets.md).
 
     python -m docs.budget [FOLDER]
 """

@@ -25,7 +25,7 @@ from docs import search
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "training", "audio")]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "lightning", "audio")]
 DATA = ROOT / "docs/results"
 COLOURS = {"strided": GREY, "spectral": ORANGE, "diffstride": BLUE, "budget": GREEN}
 # The mean of max − min of so many normal numbers.

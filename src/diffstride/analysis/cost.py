@@ -29,6 +29,13 @@ def cost(model: nn.Module, input_size: Sequence[int], timings: "Timings | None" 
         input_size: of one example, (channels, *spatial).
         timings: of this network, for milliseconds as well; see :class:`diffstride.Timings`.
 
+    Returns:
+        A record with ``macs``, ``activations``, ``parameters``, ``ms`` where there are timings, and
+        the same of each of its ``layers``; it prints as a line.
+
+    Raises:
+        ValueError: if the input size is none, or the network can't be run.
+
     >>> from diffstride import DiffStride2d
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), DiffStride2d(2.0), nn.Conv2d(8, 8, 1))
     >>> print(cost(model, (3, 32, 32)))
@@ -51,6 +58,12 @@ def soft_macs(model: nn.Module | CostModel, input_size: Sequence[int] | None = N
         model: the network, which is run each time; or a :class:`CostModel` of it, which takes
             microseconds, and knows the input size.
         input_size: of one example, (channels, *spatial).
+
+    Returns:
+        A scalar in double precision, differentiable in the strides.
+
+    Raises:
+        ValueError: if a network is given without an input size, or can't be run.
 
     >>> from diffstride import DiffStride2d
     >>> model = nn.Sequential(DiffStride2d(2.0), nn.Conv2d(8, 8, 3))

@@ -58,6 +58,14 @@ def diff_stride_conv(
         rule: every other argument of :func:`diff_stride`. Windows are tight and R is 1 unless
             given, so that the size is that of a strided convolution.
 
+    Returns:
+        The output of the convolution, downsampled.
+
+    Raises:
+        TypeError: if ``x`` is not a floating-point tensor.
+        ValueError: if ``x`` has other axes than ``weight`` is for, or an argument is out of range;
+            the message names it.
+
     >>> x, weight = torch.rand(2, 3, 16, 16), torch.rand(8, 3, 1, 1)
     >>> diff_stride_conv(x, weight, None, 2.0).shape
     torch.Size([2, 8, 8, 8])

@@ -128,6 +128,13 @@ def output_size(
 
     With ``smoothness=0`` it is also the one that :func:`spectral_pool` makes.
 
+    Args:
+        size: N of each axis; one number for one axis.
+        stride, smoothness, crop, size_multiple, convention, window: as for :func:`diff_stride`.
+
+    Raises:
+        ValueError: if an argument is out of range; the message names it.
+
     >>> output_size((32, 32), 2.0)
     (24, 24)
     >>> output_size((32, 32), (2.0, 3.1), smoothness=0)
@@ -173,6 +180,9 @@ def window(
 
     Returns:
         A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.
+
+    Raises:
+        ValueError: if an argument is out of range; the message names it.
 
     >>> window(12, 3.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])

@@ -121,6 +121,8 @@ class DiffStrideConvNd(Resizer):
 class DiffStrideConv1d(DiffStrideConvNd):
     """``nn.Conv1d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
 
+    Input (batch, in_channels, N) or (in_channels, N).
+
     >>> DiffStrideConv1d(2, 4, 5, stride=4.0, padding=2)(torch.rand(8, 2, 100)).shape
     torch.Size([8, 4, 25])
     """
@@ -132,16 +134,23 @@ class DiffStrideConv1d(DiffStrideConvNd):
 class DiffStrideConv2d(DiffStrideConvNd):
     """``nn.Conv2d`` whose stride is learned: the convolution without a stride, then DiffStride.
 
+    Input (batch, in_channels, H, W) or (in_channels, H, W), output the same with out_channels, of
+    the size of ``nn.Conv2d`` with a stride of 1, divided by S and rounded down.
+
     The order in which it is computed is the cheapest that gives the same numbers, see
     :func:`diffstride.functional.diff_stride_conv`. The state dict of an ``nn.Conv2d`` loads.
 
     Args:
         in_channels, out_channels, kernel_size, padding, dilation, groups, bias, padding_mode:
             as for ``nn.Conv2d``.
+        device, dtype: of all parameters.
         stride: the initial stride, one number or one per axis, at least 1.
         order: ``"auto"``, ``"after"``, ``"before"``, ``"taps"`` or ``"spectral"``: how, not what.
         downsampling: every other argument of :class:`DiffStride2d`. Windows are tight and R is 1
             unless given, so that sizes are those of a strided convolution.
+
+    Raises:
+        ValueError: for an argument out of range; the message names it.
 
     Attributes:
         weight, bias: as in ``nn.Conv2d``.
@@ -164,6 +173,8 @@ class DiffStrideConv2d(DiffStrideConvNd):
 
 class DiffStrideConv3d(DiffStrideConvNd):
     """``nn.Conv3d`` whose stride is learned; arguments as for :class:`DiffStrideConv2d`.
+
+    Input (batch, in_channels, D, H, W) or (in_channels, D, H, W).
 
     >>> DiffStrideConv3d(1, 4, 3, stride=2, padding=1)(torch.rand(1, 8, 8, 8)).shape
     torch.Size([4, 4, 4, 4])

@@ -223,6 +223,8 @@ def _reads_are_free(device: torch.device) -> bool:
 class DiffStride1d(DiffStrideNd):
     """Downsampling along one axis, for signals; arguments as for :class:`DiffStride2d`.
 
+    Input (batch, channels, N) or (channels, N), output the same with ⌊N/S + 2R⌋ samples.
+
     >>> DiffStride1d(stride=4.0)(torch.rand(8, 16, 100)).shape
     torch.Size([8, 16, 33])
     """
@@ -278,6 +280,8 @@ class DiffStride2d(DiffStrideNd):
 
 class DiffStride3d(DiffStrideNd):
     """Downsampling along three axes, for volumes and video; arguments as for :class:`DiffStride2d`.
+
+    Input (batch, channels, D, H, W) or (channels, D, H, W).
 
     >>> DiffStride3d(stride=(1.0, 2.0, 2.0), smoothness=2.0)(torch.rand(2, 4, 8, 16, 16)).shape
     torch.Size([2, 4, 8, 12, 12])

@@ -62,6 +62,8 @@ class SpectralPoolNd(Resizer):
 class SpectralPool1d(SpectralPoolNd):
     """Spectral pooling along one axis; arguments as for :class:`SpectralPool2d`.
 
+    Input (batch, channels, N) or (channels, N), output the same with ⌊N/S⌋ samples.
+
     >>> SpectralPool1d(stride=2.5)(torch.rand(8, 16, 100)).shape
     torch.Size([8, 16, 40])
     """
@@ -94,6 +96,8 @@ class SpectralPool2d(SpectralPoolNd):
 
 class SpectralPool3d(SpectralPoolNd):
     """Spectral pooling along three axes; arguments as for :class:`SpectralPool2d`.
+
+    Input (batch, channels, D, H, W) or (channels, D, H, W).
 
     >>> SpectralPool3d(stride=2)(torch.rand(2, 4, 8, 16, 16)).shape
     torch.Size([2, 4, 4, 8, 8])

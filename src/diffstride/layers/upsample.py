@@ -65,6 +65,8 @@ class SpectralUpsampleNd(Resizer):
 class SpectralUpsample1d(SpectralUpsampleNd):
     """Spectral upsampling along one axis; arguments as for :class:`SpectralUpsample2d`.
 
+    Input (batch, channels, N) or (channels, N), output the same with ⌈S·N⌉ samples.
+
     >>> SpectralUpsample1d(scale=2.5)(torch.rand(8, 16, 40)).shape
     torch.Size([8, 16, 100])
     """
@@ -99,6 +101,8 @@ class SpectralUpsample2d(SpectralUpsampleNd):
 
 class SpectralUpsample3d(SpectralUpsampleNd):
     """Spectral upsampling along three axes; arguments as for :class:`SpectralUpsample2d`.
+
+    Input (batch, channels, D, H, W) or (channels, D, H, W).
 
     >>> SpectralUpsample3d(scale=(1, 2, 2))(torch.rand(2, 4, 8, 8, 8)).shape
     torch.Size([2, 4, 8, 16, 16])
@@ -137,6 +141,8 @@ class DiffUpsampleNd(DiffStrideNd):
 
 class DiffUpsample1d(DiffUpsampleNd):
     """Upsampling along one axis, for signals; arguments as for :class:`DiffUpsample2d`.
+
+    Input (batch, channels, N) or (channels, N), output the same with ⌈S·N⌉ samples.
 
     >>> DiffUpsample1d(stride=4.0)(torch.rand(8, 16, 25)).shape
     torch.Size([8, 16, 100])
@@ -185,6 +191,8 @@ class DiffUpsample2d(DiffUpsampleNd):
 
 class DiffUpsample3d(DiffUpsampleNd):
     """Upsampling along three axes, for volumes and video; arguments as for :class:`DiffUpsample2d`.
+
+    Input (batch, channels, D, H, W) or (channels, D, H, W).
 
     >>> DiffUpsample3d(stride=(1.0, 2.0, 2.0))(torch.rand(2, 4, 8, 8, 8)).shape
     torch.Size([2, 4, 8, 16, 16])

@@ -64,6 +64,13 @@ def audio_cnn(spec: Spec) -> AudioCNN:
     Six blocks with 64, 128, 256, 256, 512 and 512 channels and strides 2, 2, 1, 2, 1, 2, one number
     for a block or one each for time and frequency. ``num_classes`` is a number, or a mapping from
     task to number for a network with a head for each task.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("audio_cnn", num_classes={"words": 35, "pitch": 128}, width=0.125)
+    >>> scores = model(torch.rand(2, 1, 100, 64))
+    >>> {task: tuple(score.shape) for task, score in scores.items()}
+    {'words': (2, 35), 'pitch': (2, 128)}
     """
     if spec.dims != 2:
         raise ValueError(f"audio_cnn has dims=2, time and frequency, got {spec.dims}")

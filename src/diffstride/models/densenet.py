@@ -63,6 +63,12 @@ def densenet121(spec: Spec) -> DenseNet:
     it downsample too. With ``stem="imagenet"`` there are three, (2, 2, 2), as published. Where
     others have a strided convolution, a transition has an average pooling, and so has
     ``downsampling="strided"`` here.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("densenet121", num_classes=10, width=0.25, strides=(2, 2, 1.5))
+    >>> model(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     if spec.stem == "cifar" and (spec.strides is None or len(spec.strides) in (2, 2 * spec.dims)):
         return DenseNet(spec, [*spec.read_strides("transition", (2.0, 2.0)), None])

@@ -118,5 +118,11 @@ def efficientnet_b0(spec: Spec) -> EfficientNet:
     after it; (1, 2, 2, 2, 1, 2, 1) unless others are given. The first convolution has stride 2 with
     ``stem="imagenet"`` and 1 with ``stem="cifar"``. Convolutions are padded evenly: weights trained
     with padding on one side, as in TensorFlow, see other borders at a stride of 2 and an even size.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("efficientnet_b0", num_classes=1000, width=0.25)
+    >>> model(torch.rand(2, 3, 64, 64)).shape
+    torch.Size([2, 1000])
     """
     return EfficientNet(spec, B0, spec.read_strides("stage", [stage.stride for stage in B0]))

@@ -26,9 +26,8 @@ def save_pretrained(
 ) -> Path:
     """Write a network into a folder, from which :func:`from_pretrained` reads it again.
 
-    ``model.safetensors`` has weights and learned strides; ``config.json`` what :func:`create` was
-    asked for, if the network is still what it made, and ``metadata``. A folder that was written
-    only in part has no ``config.json``, and is refused.
+    ``model.safetensors`` has weights and learned strides. ``config.json``, which is written last,
+    has ``metadata``, and what :func:`create` was asked for if the network is still what it made.
 
     Args:
         model: any network.
@@ -37,6 +36,11 @@ def save_pretrained(
 
     Raises:
         ImportError: if safetensors is not installed.
+
+    >>> import tempfile
+    >>> model = create("resnet18", num_classes=10, width=0.25)
+    >>> sorted(path.name for path in save_pretrained(model, tempfile.mkdtemp()).iterdir())
+    ['config.json', 'model.safetensors']
     """
     safetensors = _safetensors()
     model = getattr(model, "_orig_mod", model)  # of a compiled one, whose names are others
@@ -77,12 +81,9 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
         ImportError: if safetensors is not installed, or transformers for a network of it.
 
     >>> import tempfile
-    >>> from diffstride import models
-    >>> model = models.create("resnet18", num_classes=10, width=0.25).eval()
-    >>> folder = models.save_pretrained(model, tempfile.mkdtemp())
-    >>> x = torch.rand(1, 3, 32, 32)
-    >>> torch.equal(models.from_pretrained(folder)(x), model(x))
-    True
+    >>> model = create("resnet18", num_classes=10, width=0.25, strides=(2, 2, 2.5))
+    >>> from_pretrained(save_pretrained(model, tempfile.mkdtemp())).stages[3][0].downsample.strides
+    (2.5, 2.5)
     """
     _safetensors()
     path, config = _read_json(folder)

@@ -124,12 +124,25 @@ def resnet18(spec: Spec) -> ResNet:
     With ``stem="cifar"``, a 3×3 convolution, stages 2, 3 and 4 downsample, by (2, 2, 2) unless
     others are given. With ``stem="imagenet"``, 7×7 at stride 2 and a pooling of stride 2, stage 1
     does as well, by (1, 2, 2, 2).
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("resnet18", num_classes=10, strides=(2, 2, 2.5), width=0.25)
+    >>> model(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     return ResNet(spec, Block, _four_stages(spec), blocks=2)
 
 
 def preact_resnet18(spec: Spec) -> ResNet:
-    """ResNet-18 with pre-activation blocks (He et al. 2016b); sites as in ``resnet18``."""
+    """ResNet-18 with pre-activation blocks (He et al. 2016b); sites as in ``resnet18``.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("preact_resnet18", num_classes=10, width=0.25)
+    >>> model(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
     return ResNet(spec, PreActivationBlock, _four_stages(spec), blocks=2)
 
 
@@ -137,6 +150,12 @@ def preact_resnet56(spec: Spec) -> ResNet:
     """ResNet-56 with pre-activation blocks: three stages of nine, with 16, 32 and 64 channels.
 
     Every stage downsamples in its first block, by (1, 2, 2) unless others are given.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("preact_resnet56", num_classes=10, width=0.25)
+    >>> model(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     strides = spec.read_strides("stage", (1.0, 2.0, 2.0))
     return ResNet(spec, PreActivationBlock, list(zip((16, 32, 64), strides, strict=True)), blocks=9)

@@ -98,6 +98,12 @@ def signal_cnn(spec: Spec) -> SignalCNN:
     come a convolution of 9 samples and four blocks of two convolutions of 5, with 64, 128, 256 and
     512 channels, each of which downsamples. All five strides are 2 unless given. With downsampling
     "strided" the first convolution is strided instead.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("signal_cnn", num_classes=5, width=0.25, strides=(4, 2, 2, 2, 2))
+    >>> model(torch.rand(2, 1, 4000)).shape
+    torch.Size([2, 5])
     """
     if spec.dims != 1:
         raise ValueError(f"signal_cnn has dims=1, time, got {spec.dims}")

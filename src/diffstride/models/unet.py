@@ -100,6 +100,12 @@ def unet(spec: Spec) -> UNet:
     interpolation to the size of the skip. Both come after the same 1×1 convolution and before the
     same two of 3 taps, so that networks with maps of the same sizes have the same convolutions, and
     differ by the work of resampling alone.
+
+    >>> import torch
+    >>> from diffstride import models
+    >>> model = models.create("unet", num_classes=2, dims=1, in_channels=1, width=0.125)
+    >>> model(torch.rand(2, 1, 101)).shape
+    torch.Size([2, 2, 101])
     """
     if spec.stem != "cifar":
         raise ValueError(

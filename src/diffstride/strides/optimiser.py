@@ -39,6 +39,9 @@ class StrideOptimizer(Optimizer):
             is averaged; for comparison, it found worse strides.
         rest: the parts of the training in which strides stay where they are: at first, in the end.
 
+    Raises:
+        ValueError: if the model has no stride to learn, or an argument is out of range.
+
     >>> import torch
     >>> from diffstride import Budget, DiffStride1d
     >>> model = nn.Sequential(

@@ -56,6 +56,12 @@ def export_onnx(
 
     Warns:
         UserWarning: for long axes that make the file large, or slower than the model.
+
+    >>> import tempfile
+    >>> from diffstride import DiffStride2d
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), DiffStride2d(2.0, smoothness=1.0))
+    >>> export_onnx(model, f"{tempfile.mkdtemp()}/model.onnx", (3, 16, 16)).name
+    'model.onnx'
     """
     try:
         import onnx

@@ -109,8 +109,11 @@ class Page:
 
     def open(self, path):
         """Load a file, until its scripts have run."""
+        self.open_address(Path(path).resolve().as_uri())
+
+    def open_address(self, address):
         before = len(self.events)
-        self.send("Page.navigate", url=Path(path).resolve().as_uri())
+        self.send("Page.navigate", url=address)
         while not any(e.get("method") == "Page.loadEventFired" for e in self.events[before:]):
             self.events.append(self._receive())
 

@@ -3,8 +3,9 @@
 import base64
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -79,21 +80,37 @@ def render(paths: Iterable[Path]) -> str:
         start = Markup('<svg role="img" aria-label="{}"').format(label)
         return Markup(plots.numbered(svg, next(numbers)).replace("<svg", start, 1))
 
-    filters = {"number": number, "plus_minus": plus_minus, "svg": labelled}
-    filters["short"] = "{:.4g}".format
-    files_in_page = ("page.js", "panel.js", "report.css")
-    page, panel, css = (Markup((TEMPLATES / name).read_text("utf-8")) for name in files_in_page)
-    # Everything that is not made here is escaped: names, labels and settings are words of others.
-    template = environment(filters, autoescape=True, lstrip_blocks=True)
-    return template.get_template("report.html.jinja").render(
+    return _page(
+        "report.html.jinja",
+        ("page", "panel"),
+        {"svg": labelled},
         title=" and ".join(chapter.title for chapter in chapters),
         chapters=[(chapter.title, _sections(chapter)) for chapter in chapters],
-        css=css,
-        scripts={"page": page, "panel": panel},
-        # Nothing is fetched, and no script runs but these two.
-        policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src {_hash(page)} {_hash(panel)}",
         panel=for_panel([run for chapter in chapters for run in chapter.runs]),
+    )
+
+
+def render_panel(panel: dict[str, Any]) -> str:
+    """The interactive panel alone, as the text of an HTML page: see `panel.of_images`."""
+    return _page("panel_page.html.jinja", ("panel",), {}, panel=panel)
+
+
+def _page(template: str, scripts: Sequence[str], filters: dict[str, Any], **content: Any) -> str:
+    """The text of a page that needs nothing but itself: its scripts and its styles are in it."""
+    filters = {"number": number, "plus_minus": plus_minus, "short": "{:.4g}".format} | filters
+    texts = {name: Markup((TEMPLATES / f"{name}.js").read_text("utf-8")) for name in scripts}
+    # Everything that is not made here is escaped: names, labels and settings are words of others.
+    return (
+        environment(filters, autoescape=True, lstrip_blocks=True)
+        .get_template(template)
+        .render(
+            css=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+            scripts=texts,
+            # Nothing is fetched, and no scripts run but these.
+            policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+            + " ".join(map(_hash, texts.values())),
+            **content,
+        )
     )
 
 

@@ -1,5 +1,6 @@
 """What the interactive panel of a page begins with: a run's axes, layers and examples."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from diffstride.lab.reports.pictures import directions, grey, scale, shape, time_first
@@ -38,6 +39,23 @@ def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
         "smoothness": run.smoothness if run else 4.0,
         "convention": run.convention if run else "paper",
         "examples": [_example(*example, sizes) for example in (run.examples if run else ())],
+    }
+
+
+def of_images(examples: Sequence[tuple[str, Array]], layers: int) -> dict[str, Any]:
+    """The panel of no run: names and images of one size, and layers that halve it in turn."""
+    _, image = examples[0]
+    each = [[size >> depth for size in image.shape] for depth in range(layers)]
+    return for_panel([]) | {
+        "axes": [_axis(axis, size) for axis, size in zip(data_axes({}), image.shape, strict=True)],
+        "shape": shape(data_axes({}), image.shape),
+        "layers": [
+            {"label": " × ".join(map(str, sizes)), "sizes": sizes, "strides": [2.0] * len(sizes)}
+            for sizes in each
+        ],
+        "smoothness": 1.0,
+        "convention": "tight",
+        "examples": [_example(*example, image.shape) for example in examples],
     }
 
 
