@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: help demo test check lint format library matrix figures dist clean
 # The oldest and the newest torch that the library is for: it is developed with one between.
 TORCH := 2.6.0 2.15.0
-LIBRARY := tests/core tests/layers tests/analysis tests/surgery tests/models tests/test_import.py
+LIBRARY := tests/core tests/layers tests/analysis tests/surgery tests/strides tests/models tests/test_import.py
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'

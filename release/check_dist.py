@@ -22,6 +22,7 @@ from pathlib import Path
 import tomllib
 from packaging.metadata import ExceptionGroup, Metadata
 from packaging.requirements import Requirement
+from readme_renderer import markdown
 
 from diffstride.lab.extras import EXTRAS
 from release.check_tag import ROOT, version
@@ -98,6 +99,7 @@ def check_metadata(text: bytes | str) -> None:
         f"the README for the package index has links that lead nowhere there: {links}. "
         "See the substitutions in pyproject.toml",
     )
+    check_rendering(found.description or "")
 
 
 def relative_links(text: str) -> list[str]:
@@ -109,6 +111,15 @@ def relative_links(text: str) -> list[str]:
     found = re.findall(r'\]\(([^)\s]+)|\b(?:src|srcset|href)="([^"]+)', text)
     targets = [markdown or html for markdown, html in found]
     return [t for t in targets if not t.startswith(("https://", "http://", "mailto:", "#"))]
+
+
+def check_rendering(text: str) -> None:
+    """Check that the package index shows a page, and every picture of it."""
+    shown = markdown.render(text)
+    check(bool(shown), "the package index can't show README: its Markdown is not understood")
+    found = re.findall(r'!\[[^\]]*\]\(([^)\s]+)|<img [^>]*\bsrc="([^"]+)', text)
+    lost = [path for path in map("".join, found) if f'src="{path}"' not in shown]
+    check(not lost, f"the package index does not show these pictures of README: {lost}")
 
 
 # Files ---------------------------------------------------------------------------------------
@@ -201,7 +212,7 @@ def _check_all(folder: Path) -> None:
 
     output(bin_ / "twine", "check", "--strict", wheel, sdist)
     output(bin_ / "check-wheel-contents", wheel)
-    print("twine and check-wheel-contents find nothing wrong; README is shown on the index")
+    print("twine and check-wheel-contents find nothing wrong")
 
     with zipfile.ZipFile(wheel) as opened:
         in_wheel = set(opened.namelist())
@@ -213,6 +224,7 @@ def _check_all(folder: Path) -> None:
     check_metadata(of_wheel)
     check_metadata(of_sdist)
     print(f"metadata say version {version()}, licence, addresses and extras of pyproject.toml")
+    print("README is shown with its pictures, and its links lead somewhere outside the repository")
 
     check_files(in_wheel, in_sdist)
     print(f"the wheel has {len(in_wheel)} files, the sdist {len(in_sdist)}: all sources, no tests")

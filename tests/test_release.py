@@ -206,6 +206,14 @@ def test_readme_on_the_index_leads_everywhere():
     assert check_dist.relative_links(for_the_index(readme)) == []
 
 
+def test_readme_is_shown_with_all_its_pictures():
+    check_dist.check_rendering(for_the_index((ROOT / "README.md").read_text()))
+    page = '![a](https://a.org/a.png) <picture><img width="9" src="{}"></picture>'
+    check_dist.check_rendering(page.format("https://a.org/b.png"))
+    with pytest.raises(check_dist.Wrong, match=r"does not show .*: \['data:b'\]"):
+        check_dist.check_rendering(page.format("data:b"))
+
+
 def test_links_that_lead_nowhere_on_the_index_are_found():
     page = '[a](docs/a.md) ![b](b.png) <img src="c.svg"> [d](https://d.org) [e](#e)'
     assert check_dist.relative_links(page) == ["docs/a.md", "b.png", "c.svg"]
