@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import diffstride
 from diffstride.lab import interruption
 from diffstride.lab.arguments import BEST, BEST_HELP, DATA, JSON, RUN, Arguments, parse, print_json
-from diffstride.lab.extras import install_advice
+from diffstride.lab.extras import advice_for_help, install_advice
 
 if TYPE_CHECKING:
     from diffstride.lab.runs.search_folder import Search
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     if not words or words[0] in ("-h", "--help"):
-        print(DESCRIPTION, end="")
+        print(DESCRIPTION + advice_for_help(), end="")
         return 0 if words else 2
     if words[0] == "--version":
         print(f"diffstride {diffstride.__version__}")

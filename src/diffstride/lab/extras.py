@@ -1,5 +1,7 @@
 """Which extra has a module that a command needs; the library needs torch alone."""
 
+from importlib.util import find_spec
+
 EXTRAS = {
     "train": ("lightning", "rich", "tensorboard", "tomli", "torchmetrics", "tyro"),
     "data": ("PIL", "datasets", "sklearn", "tqdm"),
@@ -18,3 +20,14 @@ def install_advice(error: Exception, command: str) -> str | None:
     if extra in ("train", "data", "report", "share"):  # training and predicting need all of `train`
         extra = "report" if command in ("table", "report") else "train"
     return extra and f"`{command}` needs {module}: pip install 'diffstride[{extra}]'"
+
+
+def advice_for_help() -> str:
+    """Return what to install before commands can run; nothing if it is there already."""
+    needed = set(EXTRAS["train"]) - {"tomli"}  # which Python 3.10 alone needs
+    if all(find_spec(module) for module in needed):
+        return ""
+    return (
+        "\nMost commands need more than the library does, and it is not installed:\n"
+        "pip install 'diffstride[train]'\n"
+    )
