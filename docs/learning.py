@@ -39,6 +39,16 @@ THEMES = {"light": ("white", "#222222", "gray_r"), "dark": ("#0d1117", "#e6edf3"
 """The colours of background and text, and those of maps."""
 
 
+CAPTION = (
+    "Handwritten digits (`python -m docs.learning`): strides begin at 1, where nothing is lost, "
+    "and a penalty for cost is in the loss.\nAfter {steps} steps the first stride makes {middle} "
+    "samples of {image}, and the second {small}; {accuracy} % of test images are right, at {cost} % "
+    "of\nthe first cost. The digits were drawn with 8×8 pixels and enlarged, which the network was "
+    "not told."
+)
+"""What README says below the picture."""
+
+
 class Moment(NamedTuple):
     """What is seen of a network after some steps."""
 
@@ -196,7 +206,7 @@ def write(moments: list[Moment], folder: Path) -> None:
 
 
 def numbers(moments: list[Moment]) -> dict[str, object]:
-    """What the sentence in README says."""
+    """What was learned, as README says it."""
     first, last = moments[0], moments[-1]
     return {
         "steps": last.step,
@@ -209,14 +219,7 @@ def numbers(moments: list[Moment]) -> dict[str, object]:
 
 def caption(found: dict[str, object]) -> str:
     image, middle, small = found["sizes"]
-    return (
-        "Two strides learn on handwritten digits, with a penalty for cost in the loss "
-        "(`python -m docs.learning`). They begin at 1,\nwhere nothing is taken away. After "
-        f"{found['steps']} steps an image of {image} leaves the first stride as {middle} samples "
-        f"and the second as {small},\nand the network gets {found['accuracy']} % of test images right "
-        f"at {found['cost']} % of the cost that it began with. The digits were drawn with 8×8\n"
-        "pixels and enlarged, which the network was not told."
-    )
+    return CAPTION.format(image=image, middle=middle, small=small, **found)
 
 
 def main(folder: Path) -> None:
