@@ -5,9 +5,9 @@
 A small network learns handwritten digits for half a minute. They have 8×8 pixels and are shown to
 it at 32×32, which it isn't told. It has two strides for each axis: one on the image itself, and one
 behind the first convolution. All begin at 1, where nothing is taken away, and the loss has the
-paper's penalty for what the network costs. FOLDER, docs/results unless given, gets learning-light
-and learning-dark, each as .gif and, for those who want nothing to move, its last frame as .png;
-README gets the sentence that says what was learned, of which learning.json has the numbers.
+paper's penalty for what the network costs. FOLDER, docs/results unless given, gets
+learning-light.gif and learning-dark.gif; learning.png, their last frame, for those who want nothing
+to move; and learning.json, the numbers of the sentences below the picture, which README gets.
 The settings were chosen so that there is something to see, with a look at the test images; how
 good learned strides are is told in docs/results.md.
 """
@@ -42,8 +42,8 @@ THEMES = {"light": ("white", "#222222", "gray_r"), "dark": ("#0d1117", "#e6edf3"
 CAPTION = (
     "Handwritten digits (`python -m docs.learning`): strides begin at 1, where nothing is lost, "
     "and a penalty for cost is in the loss.\nAfter {steps} steps the first stride makes {middle} "
-    "samples of {image}, and the second {small}; {accuracy} % of test images are right, at {cost} % "
-    "of\nthe first cost. The digits were drawn with 8×8 pixels and enlarged, which the network was "
+    "samples of {image}, and the second {small}; {accuracy} % of test images are right, at\n{cost} % "
+    "of the first cost. The digits were drawn with 8×8 pixels and enlarged, which the network was "
     "not told."
 )
 """What README says below the picture."""
@@ -192,7 +192,8 @@ def write(moments: list[Moment], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for theme in THEMES:
         frames = [draw(moments, i, theme) for i in range(len(moments))]
-        frames[-1].quantize(128, COVER).save(folder / f"learning-{theme}.png", optimize=True)
+        if theme == "light":
+            frames[-1].quantize(128, COVER).save(folder / "learning.png", optimize=True)
         # One palette for all frames, so that nothing flickers.
         both = Image.new("RGB", (frames[0].width, 2 * frames[0].height))
         both.paste(frames[0], (0, 0))
