@@ -41,10 +41,11 @@ THEMES = {"light": ("white", "#222222", "gray_r"), "dark": ("#0d1117", "#e6edf3"
 
 CAPTION = (
     "Handwritten digits (`python -m docs.learning`): strides begin at 1, where nothing is lost, "
-    "and a penalty for cost is in the loss.\nAfter {steps} steps the first stride makes {middle} "
-    "samples of {image}, and the second {small}; {accuracy} % of test images are right, at\n{cost} % "
-    "of the first cost. The digits were drawn with 8×8 pixels and enlarged, which the network was "
-    "not told."
+    "and a penalty for cost is in the loss.\n"
+    "After {steps} steps the first stride makes {middle} samples of {image}, and the second "
+    "{small}; {accuracy} % of test images are right, at\n"
+    "{cost} % of the first cost. The digits were drawn with 8×8 pixels and enlarged, which the "
+    "network was not told."
 )
 """What README says below the picture."""
 
