@@ -31,6 +31,7 @@ from docs.figures import BLUE, GREEN, GREY, ORANGE
 from examples.digits import BAND_LIMIT, SIZE, load_data
 
 ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs/results"
 EPOCHS, BATCH, PENALTY, SMOOTHNESS = 14, 64, 0.2, 2.0
 EVERY = 5
 """How many steps there are from a frame to the next one."""
@@ -80,10 +81,9 @@ def build_model() -> nn.Sequential:
 
 
 def train(epochs: int = EPOCHS, every: int = EVERY, number: int | None = None) -> list[Moment]:
-    """Train on so many digits, all unless told, and return the moments to draw."""
+    """Train on so many digits, and test on as many; all unless told. Returns moments to draw."""
     torch.manual_seed(0)
-    images, test_images, labels, test_labels = load_data()
-    images, labels = images[:number], labels[:number]
+    images, test_images, labels, test_labels = (x[:number] for x in load_data())
     model = build_model()
     layers = [layer for layer in model if isinstance(layer, DiffStride2d)]
     costs = CostModel(model, (1, *SIZE))
@@ -140,7 +140,7 @@ def draw(moments: list[Moment], last: int, theme: str) -> Image.Image:
         box = (-width / 2, width / 2, height / 2, -height / 2)  # a sample is as large everywhere
         # Features have no brightness of their own: the largest is the darkest.
         limits = {} if shown is now.maps[2] else {"vmin": 0, "vmax": 1}
-        ax.imshow(shown, cmap=colours, extent=box, interpolation="nearest", **limits)
+        ax.imshow(shown.numpy(), cmap=colours, extent=box, interpolation="nearest", **limits)
         ax.set(xlim=(-16.2, 16.2), ylim=(16.2, -16.2), xticks=[], yticks=[])
         ax.spines[:].set(visible=True, color=GREY, linestyle=":")
         ax.set_title(f"{title}: {size_of(shown)}", color=text, fontsize=12)
@@ -237,4 +237,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/results")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
