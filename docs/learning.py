@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor, nn
@@ -35,7 +36,6 @@ FOLDER = ROOT / "docs/results"
 EPOCHS, BATCH, PENALTY, SMOOTHNESS = 14, 64, 0.2, 2.0
 EVERY = 5
 """How many steps there are from a frame to the next one."""
-COVER = Image.Quantize.MAXCOVERAGE  # keeps colours that only thin lines have
 THEMES = {"light": ("white", "#222222", "gray_r"), "dark": ("#0d1117", "#e6edf3", "gray")}
 """The colours of background and text, and those of maps."""
 
@@ -157,14 +157,8 @@ def draw(moments: list[Moment], last: int, theme: str) -> Image.Image:
         )
         passing.plot(gain.tolist(), style, color=BLUE, lw=2)
     passing.axvline(BAND_LIMIT, color=GREY, lw=1)
-    passing.text(
-        15.8,
-        0.82,
-        f"line: the most that\n{2 * BAND_LIMIT} pixels can hold",
-        color=text,
-        ha="right",
-        fontsize=8,
-    )
+    label = f"line: the most that {2 * BAND_LIMIT} pixels can hold"
+    passing.text(15.9, 1.18, label, color=text, ha="right", fontsize=8)
     accuracies = [100 * moment.accuracy for moment in seen]
     costs = [100 * moment.macs / moments[0].macs for moment in seen]
     for values, colour, label in ((accuracies, GREEN, "accuracy"), (costs, GREY, "cost")):
@@ -172,7 +166,12 @@ def draw(moments: list[Moment], last: int, theme: str) -> Image.Image:
         results.plot(now.step, values[-1], "o", color=colour, ms=5, clip_on=False)
     strides.set(xlim=(0, whole), ylim=(0.9, 4.8), title="strides")
     strides.legend(frameon=False, fontsize=8, ncols=2, labelcolor=text, loc="upper left")
-    passing.set(xlim=(0, SIZE[0] / 2), ylim=(-0.05, 1.1), title="what stride 1 lets pass")
+    passing.set(
+        xlim=(0, SIZE[0] / 2),
+        ylim=(-0.05, 1.4),
+        yticks=(0, 0.5, 1),
+        title="what stride 1 lets pass",
+    )
     results.legend(frameon=False, fontsize=8, labelcolor=text, loc="center right")
     told = f"test accuracy {accuracies[-1]:.1f} %, cost {costs[-1]:.1f} %"
     results.set(xlim=(0, whole), ylim=(0, 104), title=told)
@@ -189,18 +188,29 @@ def draw(moments: list[Moment], last: int, theme: str) -> Image.Image:
     return Image.open(file).convert("RGB")
 
 
+def palette_of(frames: list[Image.Image], theme: str) -> Image.Image:
+    """One palette for all frames, so that nothing flickers, with the colours of lines as they are.
+
+    Thin lines are few pixels: a palette that is made of pixels alone would make them grey.
+    """
+    pair = Image.new("RGB", (frames[0].width, 2 * frames[0].height))
+    pair.paste(frames[0], (0, 0))
+    pair.paste(frames[-1], (0, frames[0].height))
+    exact = [to_rgb(name) for name in (*THEMES[theme][:2], BLUE, ORANGE, GREEN, GREY)]
+    known = [round(255 * value) for colour in exact for value in colour]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(known + pair.quantize(96).getpalette()[: 3 * 96])
+    return palette
+
+
 def write(moments: list[Moment], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for theme in THEMES:
         frames = [draw(moments, i, theme) for i in range(len(moments))]
-        if theme == "light":
-            frames[-1].quantize(128, COVER).save(folder / "learning.png", optimize=True)
-        # One palette for all frames, so that nothing flickers.
-        both = Image.new("RGB", (frames[0].width, 2 * frames[0].height))
-        both.paste(frames[0], (0, 0))
-        both.paste(frames[-1], (0, frames[0].height))
-        palette = both.quantize(128, COVER)
+        palette = palette_of(frames, theme)
         first, *others = [frame.quantize(palette=palette, dither=0) for frame in frames]
+        if theme == "light":
+            others[-1].save(folder / "learning.png", optimize=True)
         times = [120] * len(others) + [3000]
         path = folder / f"learning-{theme}.gif"
         first.save(path, save_all=True, append_images=others, duration=times, loop=0)
