@@ -33,8 +33,8 @@ TABLES = (
 )
 
 
-NAMES = {"resnet18": "ResNet-18", "audio": "audio"}
-USES = {"training step": "step", "frozen": "frozen"}
+NAMES = {"resnet18": "ResNet-18", "audio": "audio network"}
+USES = ("training step", "frozen")
 
 
 def read(results, name):
@@ -58,18 +58,17 @@ def table(record):
 
 
 def prices(record):
-    """What networks take with each window, as README has it: a column for each place and use."""
-    uses = [(n, u, p) for n in ("resnet18", "audio") for u in USES for p in ("after", "before")]
-    titles = [f"{NAMES[n]}: {USES[u]}, {p}" for n, u, p in uses]
+    """What networks that downsample after a convolution take with each window, as README has it."""
+    uses = [(network, use) for network in NAMES for use in USES]
+    titles = [f"{NAMES[network]}: {use}" for network, use in uses]
     lines = [f"| windows | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
     found = {}
     for row in record["rows"]:
-        window, where = row["strides"].rsplit(", ", 1)
-        for use in USES:
-            found[window, row["network"], use, where] = f"{row[use]:.2g}"
-    for window in dict.fromkeys(key[0] for key in found):
-        cells = [found[(window, *use)] for use in uses]
-        lines.append(f"| {window} | {' | '.join(cells)} |")
+        window, placement = row["strides"].rsplit(", ", 1)
+        if placement == "after":
+            cells = found.setdefault(window, {})
+            cells |= {(row["network"], use): f"{row[use]:.2g}" for use in USES}
+    lines += [f"| {w} | {' | '.join(cells[use] for use in uses)} |" for w, cells in found.items()]
     return "\n".join(lines)
 
 

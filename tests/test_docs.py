@@ -4,15 +4,22 @@ import importlib
 import json
 import random
 import re
+import shlex
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image, ImageSequence
 
-from docs import cost, differences, figures, resolution, results, search
+from diffstride.lab.cli import COMMANDS
+from diffstride.lab.training.command_line import read_recipe
+from docs import cost, differences, figures, learning, resolution, results, search
 from tests.lab.reports.folders import write_sweep
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 MATHS = (ROOT / "docs/maths.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
@@ -59,7 +66,6 @@ def test_the_page_of_costs_is_written_from_what_was_measured(tmp_path):
 
 
 def test_the_table_of_prices_has_every_window_once():
-    readme = (ROOT / "README.md").read_text()
     windows = ("paper, R = 4", "tight, R = 1")
     rows = [
         {"network": n, "strides": f"{w}, {p}", "training step": 1.0 + i, "frozen": 0.5}
@@ -68,11 +74,80 @@ def test_the_table_of_prices_has_every_window_once():
         for p in ("after", "before")
     ]
     head, line, *body = cost.prices({"rows": rows}).splitlines()
-    assert f"{head}\n{line}\n" in readme
-    assert body == [
-        "| paper, R = 4 | 1 | 1 | 0.5 | 0.5 | 1 | 1 | 0.5 | 0.5 |",
-        "| tight, R = 1 | 2 | 2 | 0.5 | 0.5 | 2 | 2 | 0.5 | 0.5 |",
+    assert f"{head}\n{line}\n" in README
+    assert body == ["| paper, R = 4 | 1 | 0.5 | 1 | 0.5 |", "| tight, R = 1 | 2 | 0.5 | 2 | 0.5 |"]
+
+
+def test_prices_are_those_of_the_page_of_costs():
+    """Both are rounded, README more."""
+    found = re.search(r"<!-- network -->\n(.*?)\n\n", cost.PAGE.read_text(), re.DOTALL)
+    head, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()
     ]
+    rows = [dict(zip(head, line, strict=True)) for line in lines]
+    rows = [{**row, **{use: float(row[use]) for use in cost.USES}} for row in rows]
+    place = re.search(r"<!-- prices -->\n(.*?)\n<!-- /prices -->", README, re.DOTALL)[1]
+    made = cost.prices({"rows": rows}).splitlines()
+    assert len(made) == len(place.splitlines()) > 3
+    for ours, theirs in zip(place.splitlines()[2:], made[2:], strict=True):
+        name, *numbers = (cell.strip() for cell in ours.strip("|").split("|"))
+        other, *exact = (cell.strip() for cell in theirs.strip("|").split("|"))
+        assert name == other
+        assert list(map(float, numbers)) == pytest.approx(list(map(float, exact)), rel=0.02)
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) < 120
+
+
+def test_commands_of_readme_are_understood():
+    lines = re.findall(r"^diffstride (\w+) (.*)$", README, re.MULTILINE)
+    assert len(lines) > 4
+    for command, rest in lines:
+        assert command in COMMANDS
+        if command in ("train", "search"):
+            recipe, _ = read_recipe(command, shlex.split(rest, comments=True))
+            assert recipe
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"demo", "test"} <= set(re.findall(r"`make (\w+)`", README)) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_that_pages_run_exist(page):
+    for name in re.findall(r"python -m ((?:docs|benchmarks)\.\w+)", page.read_text()):
+        assert find_spec(name), name
+
+
+def test_the_moving_picture_is_of_a_training(tmp_path):
+    """A short one on few digits: two frames, from the same numbers each time."""
+    first, last = moments = learning.train(epochs=1, every=2, number=2 * learning.BATCH)
+    assert (first.step, last.step) == (0, 2)
+    assert [size for found in moments for size in map(learning.size_of, found.maps)][:3] == [
+        "32×32"
+    ] * 3
+    assert all(stride > 1 for axes in last.strides for stride in axes)
+    assert last.macs < first.macs
+    again = learning.train(epochs=1, every=2, number=2 * learning.BATCH)[-1]
+    assert all(map(torch.equal, again.maps, last.maps))
+    assert again._replace(maps=last.maps) == last
+    learning.write(moments, tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {"learning-light.gif", "learning-dark.gif", "learning.png"}
+    for theme in learning.THEMES:
+        with Image.open(tmp_path / f"learning-{theme}.gif") as picture:
+            before, after = (frame.convert("RGB") for frame in ImageSequence.Iterator(picture))
+        assert before.size == after.size
+        assert before.tobytes() != after.tobytes()
+
+
+def test_the_moving_picture_is_small_and_told_as_it_was_drawn():
+    found = json.loads((learning.FOLDER / "learning.json").read_text())
+    assert f"<!-- learning -->\n{learning.caption(found)}\n<!-- /learning -->" in README
+    for theme in learning.THEMES:
+        path = learning.FOLDER / f"learning-{theme}.gif"
+        assert path.stat().st_size < 1.5e6
+        with Image.open(path) as picture:
+            assert picture.n_frames == 1 + -(-found["steps"] // learning.EVERY)
 
 
 MEASURED = sorted(results.DATA.glob("*.csv"))
@@ -319,6 +394,8 @@ def test_the_figure_of_costs_has_every_contender():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+    text = page.read_text()
+    pictures = re.findall(r'\b(?:src|srcset)="([^"]+)"', text)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + pictures:
         if "://" not in target:
             assert (page.parent / target).exists(), target
