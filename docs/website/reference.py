@@ -153,14 +153,17 @@ def path_of(name: str) -> str | None:
 
 
 def _overview() -> str:
-    """A table of all names, with the first line that each says of itself."""
-    lines = ["# All names", "", "| name | what it is |", "|---|---|"]
-    for group in GROUPS.values():
+    """Tables of all names, with the first line that each says of itself."""
+    words = "Every public name, by what it is for. See also [the command line](command_line.md)."
+    lines = ["# All names", "", words]
+    for name, group in GROUPS.items():
+        lines += ["", f"## {group.title}", "", f"{group.text} [The page]({name}.md)."]
+        lines += ["", "| | |", "|---|---|"]
         for path in group.names:
             found = inspect.getdoc(pydoc.locate(f"diffstride.{path}")) or ""
             first = re.sub(r":\w+:`", "`", found.partition("\n")[0])
             lines.append(f"| [`{path}`][{path_of(path)}] | {first} |")
-    return "\n".join([*lines, "", "And [the command `diffstride`](command_line.md).", ""])
+    return "\n".join([*lines, ""])
 
 
 def _command_line() -> str:
