@@ -197,9 +197,16 @@ def palette_of(frames: list[Image.Image], theme: str) -> Image.Image:
     pair.paste(frames[0], (0, 0))
     pair.paste(frames[-1], (0, frames[0].height))
     exact = [to_rgb(name) for name in (*THEMES[theme][:2], BLUE, ORANGE, GREEN, GREY)]
-    known = [round(255 * value) for colour in exact for value in colour]
+    known = [tuple(round(255 * value) for value in colour) for colour in exact]
+    found = pair.quantize(96).getpalette()
+    for colour in zip(found[::3], found[1::3], found[2::3], strict=True):
+        # Pillow rounds what it looks for: a colour close to an exact one would take its place.
+        if all(
+            max(abs(a - b) for a, b in zip(colour, x, strict=True)) > 6 for x in known[: len(exact)]
+        ):
+            known.append(colour)
     palette = Image.new("P", (1, 1))
-    palette.putpalette(known + pair.quantize(96).getpalette()[: 3 * 96])
+    palette.putpalette([value for colour in known for value in colour])
     return palette
 
 

@@ -395,7 +395,7 @@ def test_the_figure_of_costs_has_every_contender():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     text = page.read_text()
-    pictures = re.findall(r'<(?:img|source)[^>]*?\b(?:src|srcset)="([^"]+)"', text)
+    pictures = re.findall(r'<(?:img|source)\b[^>]* (?:src|srcset)="([^"]+)"', text)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + pictures:
         if "://" not in target:
             assert (page.parent / target).exists(), target
