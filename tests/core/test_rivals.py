@@ -1,7 +1,5 @@
 """The methods of others: exact against their definitions, and what must hold of each."""
 
-import math
-
 import numpy as np
 import pytest
 import torch

@@ -12,6 +12,8 @@ from diffstride.layers.factory import KINDS
 
 EVERY = pytest.mark.parametrize("name", models.list())
 KIND = pytest.mark.parametrize("downsampling", KINDS)
+LEARNING = ("diffstride", "shape_adaptor", "bilinear")
+STRIDES = (".stride", ".alpha")  # names of parameters that strides are, or follow from
 # Small enough for hundreds of tests; odd and different along the axes.
 WIDTH, SIZE = 0.125, (33, 35)
 
@@ -52,9 +54,9 @@ def test_it_trains_on_odd_sizes_and_every_stride_moves(name, downsampling):
         assert parameter.grad.isfinite().all(), key
     optimiser.step()
     for key, parameter in model.named_parameters():
-        if key.endswith("stride"):
+        if key.endswith(STRIDES):
             assert (parameter != before[key]).all(), f"{key} did not move"
-    assert bool(learnable(model)) == (downsampling == "diffstride")
+    assert bool(learnable(model)) == (downsampling in LEARNING)
 
 
 @EVERY
@@ -78,9 +80,9 @@ def test_kinds_differ_by_their_strides_alone(name):
     strided = create(name, "strided").state_dict()
     for kind in KINDS:
         state = create(name, kind).state_dict()
-        weights = {key: value for key, value in state.items() if not key.endswith(".stride")}
+        weights = {key: value for key, value in state.items() if not key.endswith(STRIDES)}
         assert {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in strided.items()}
-        assert (len(state) > len(weights)) == (kind == "diffstride")
+        assert (len(state) > len(weights)) == (kind in LEARNING)
 
 
 @EVERY
