@@ -99,7 +99,7 @@ def stride_of(share: Any, largest: int) -> Any:
     return 1 / (1 / largest + (1 - 1 / largest) * share)
 
 
-def share_of(stride: float, largest: int) -> float:
+def share_of(stride: Any, largest: int) -> Any:
     """Return the share that goes with a stride.
 
     >>> round(share_of(2.0, 3), 9)

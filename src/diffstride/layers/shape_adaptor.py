@@ -133,7 +133,7 @@ class FixedMixture(Counted):
     ) -> None:
         super().__init__()
         self.size, self.output_size, self.largest = tuple(size), tuple(kept), largest
-        self.register_buffer("share", share)
+        self.register_buffer("share", share.clone())  # exporters stumble over views
 
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         return channels * adaptor_macs(size, kept, self.largest, self._share.ndim == 0)
