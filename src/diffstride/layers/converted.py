@@ -144,7 +144,7 @@ class Following(Resizer):
         super().__init__()
         self._leader = [leader]  # in a list: as an attribute it would be registered here too
         self.ratio = tuple(ratio)
-        self.same_size = self.is_planned = same_size
+        self.same_size = same_size
         self.counts = not same_size
         self.axes = self.leading.axes
 
@@ -156,6 +156,10 @@ class Following(Resizer):
     def leading(self) -> Resizer:
         assert isinstance(self.leader.downsample, Resizer)
         return self.leader.downsample
+
+    @property
+    def is_planned(self) -> bool:  # type: ignore[override]
+        return self.same_size and self.leading.is_planned
 
     @property
     def stride_owner(self) -> DiffStrideNd | None:
@@ -217,7 +221,8 @@ class Following(Resizer):
         return channels * interpolation_macs(size, kept)
 
     def frozen(self, size: Sequence[int]) -> nn.Module | None:
-        return self.leading.frozen(size) if self.same_size else None
+        made = self.leading.frozen(size) if self.same_size else None
+        return self if made is self.leading else made
 
     def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
         if self.leading.is_planned:

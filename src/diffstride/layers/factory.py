@@ -129,6 +129,11 @@ def downsample(
     return Downsampling(layer, (1,) * dims)
 
 
+def options_of(kind: str) -> tuple[str, ...]:
+    """Return the names of what the layers of a kind may be given besides their stride."""
+    return _KINDS[kind].options
+
+
 def layer_class(kind: str, dims: int) -> type[Resizer]:
     """Return the class of the layers of a kind that is one of ours.
 

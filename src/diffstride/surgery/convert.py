@@ -16,6 +16,7 @@ from diffstride.core.rule import REPLACING
 from diffstride.layers import conversion_record
 from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
 from diffstride.layers.returning import Returning
+from diffstride.surgery import rivals
 from diffstride.surgery.conversion_report import (
     ConversionReport,
     ConvertedSite,
@@ -25,7 +26,6 @@ from diffstride.surgery.conversion_report import (
 from diffstride.surgery.sites import (
     KINDS,
     check_example,
-    find_groups,
     find_sites,
     note_siblings,
     strided_layers,
@@ -42,6 +42,7 @@ def convert(
     model: nn.Module,
     example_input: Tensor,
     *,
+    to: str = "diffstride",
     kinds: Sequence[str] = KINDS,
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
@@ -75,6 +76,9 @@ def convert(
         model: any network that takes one tensor.
         example_input: a batch for it, large enough that nothing shrinks to one sample. If the
             network goes up again, of a size that fits without rounding.
+        to: ``"diffstride"``; or the method of others that layers get instead, ``"blur"``,
+            ``"flc"``, ``"polyphase"``, ``"shape_adaptor"`` or ``"bilinear"``, with its own
+            ``options`` and without smoothness, convention and norm.
         kinds: of layers to convert: ``"conv"``, ``"maxpool"``, ``"avgpool"``.
         include: only these layers, by name or pattern (``"layer2.*"``).
         exclude: all but these; ways up that are named here follow nothing.
@@ -110,6 +114,7 @@ def convert(
     arguments.check_choice(placement, conversion_record.PLACEMENTS, "placement")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
+    rivals.check_options(to, options)
     check_copyable(model, "convert")
     converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
@@ -123,7 +128,7 @@ def convert(
         if isinstance(sites[use.name], _ConvNd) or any(n > 1 for n in use.made.size)
     ]
     left = _left_alone(converted, sites, traced)
-    record: dict[str, Any] = {"version": conversion_record.VERSION, "sites": []}
+    record: dict[str, Any] = {"version": conversion_record.version_for(to), "sites": []}
     if not uses:
         warnings.warn(
             "nothing was converted: the model has no strided layer of these kinds and names",
@@ -132,8 +137,10 @@ def convert(
         _remember(converted, record)
         _warn(left)
         return converted, ConversionReport((), 0, 0, left)
-    together = find_groups(uses, sites, traced, groups)
-    undone = find_undone(traced.ways_up, layers_up, {use.name for use in uses})
+    together = rivals.groups(to, uses, sites, traced, groups)
+    learns = to in rivals.LEARNING  # else every map keeps its size, and what goes up fits as it did
+    ways_up = traced.ways_up if learns else []
+    undone = find_undone(ways_up, layers_up, {use.name for use in uses})
     ups = tuple(
         ConvertedWayUp(name, type(layers_up[name]).__name__, way.undoes, *way[1:3])
         for name, way in undone.items()
@@ -141,7 +148,9 @@ def convert(
     before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
     make = {"smoothness": smoothness, "norm": norm, "convention": convention, **options}
     for group in together:
-        record["sites"] += _record(group, uses, sites, stride, pooling, placement, make)
+        given = group, uses, sites, stride, pooling, placement
+        is_rival = to != "diffstride"
+        record["sites"] += rivals.record(to, *given, options) if is_rival else _record(*given, make)
     if ups:
         record["ups"] = [
             conversion_record.way_up(up.name, layers_up[up.name], up.undoes) for up in ups
@@ -159,7 +168,7 @@ def convert(
             stacklevel=2,
         )
     check_another_size(model, converted, example_input, traced)
-    check_none_is_rounded(traced.ways_up)
+    check_none_is_rounded(ways_up)
     _remember(converted, record)
     _warn(left)
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}
@@ -294,5 +303,5 @@ def _describe_new(module: nn.Module) -> str:
     order = ", before it" if module.downsample_first else ""
     if layer.counts and layer.follows:
         return f"what its group makes{order}"
-    strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
-    return f"{type(layer.stride_owner).__name__}({strides}){order}"
+    strides = ", ".join(f"{s:.4g}" for s in layer.leading.strides)
+    return f"{type(layer.leading).__name__}({strides}){order}"
