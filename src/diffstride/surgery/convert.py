@@ -22,6 +22,8 @@ from diffstride.surgery.conversion_report import (
     ConvertedSite,
     ConvertedWayUp,
     LeftAlone,
+    describe,
+    describe_new,
 )
 from diffstride.surgery.sites import (
     KINDS,
@@ -145,7 +147,7 @@ def convert(
         ConvertedWayUp(name, type(layers_up[name]).__name__, way.undoes, *way[1:3])
         for name, way in undone.items()
     )
-    before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
+    before = {use.name: (describe(sites[use.name]), use.made.size) for use in uses}
     make = {"smoothness": smoothness, "norm": norm, "convention": convention, **options}
     for group in together:
         given = group, uses, sites, stride, pooling, placement
@@ -174,7 +176,7 @@ def convert(
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}
     changes = []
     for name, (description, size) in before.items():
-        new = _describe_new(converted.get_submodule(name))
+        new = describe_new(converted.get_submodule(name))
         changes.append(ConvertedSite(name, description, new, numbers[name], size, after[name]))
     macs, now = (cost(network, example_input.shape[1:]).macs for network in (model, converted))
     return converted, ConversionReport(tuple(changes), macs, now, left, record, ups)
@@ -192,7 +194,7 @@ def _left_alone(
         left.append(LeftAlone(seen.name, seen.operation, seen.size_before, seen.size_after, why))
     for name, module in sites.items():
         if name not in used:
-            left.append(LeftAlone(name, _describe(module), (), (), "did not run for the example"))
+            left.append(LeftAlone(name, describe(module), (), (), "did not run for the example"))
     return tuple(left)
 
 
@@ -290,18 +292,3 @@ def _remember(model: nn.Module, record: dict[str, Any]) -> None:
         config.diffstride = {**written, "sites": sites, **({"ups": ups} if ups else {})}
     elif hasattr(config, "diffstride"):
         del config.diffstride
-
-
-def _describe(module: nn.Module) -> str:
-    strides = whole_strides(module)
-    stride = str(strides[0]) if len(set(strides)) == 1 else "×".join(map(str, strides))
-    return f"{type(module).__name__}, stride {stride}"
-
-
-def _describe_new(module: nn.Module) -> str:
-    layer: Any = module.downsample
-    order = ", before it" if module.downsample_first else ""
-    if layer.counts and layer.follows:
-        return f"what its group makes{order}"
-    strides = ", ".join(f"{s:.4g}" for s in layer.leading.strides)
-    return f"{type(layer.leading).__name__}({strides}){order}"
