@@ -240,7 +240,8 @@ def test_frozen_and_with_whole_strides(kind, placement):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "dims"), [*((kind, 2) for kind in KINDS[:5]), ("diffstride", 1), ("diffstride", 3)]
+    ("kind", "dims"),
+    [*((kind, 2) for kind in KINDS[: KINDS.index("blur")]), ("diffstride", 1), ("diffstride", 3)],
 )
 def test_files_compute_the_same(kind, dims, tmp_path):
     size = (3, *(21, 18, 16)[:dims])
