@@ -146,21 +146,19 @@ def test_arguments_of_the_method_and_of_conversion():
         ("shape_adaptor", {"per_axis": True, "max_stride": 4}),
         ("bilinear", {"shared": True, "max_stride": 3.0}),
     ):
-        converted, report = convert(network(), x, to=to, include=["conv"], stride=3, **options)
-        assert [site.name for site in report.sites] == ["conv"]
-        layer = converted.conv.downsample
-        assert all(
-            getattr(layer, name) == value for name, value in options.items() if name != "per_axis"
-        )
+        converted, report = convert(network(), x, to=to, include=["pool"], stride=3, **options)
+        assert [site.name for site in report.sites] == ["pool"]
+        layer = converted.pool.downsample
+        for name, value in options.items():
+            assert not layer.shared if name == "per_axis" else getattr(layer, name) == value
         assert layer.strides == pytest.approx((3.0, 3.0))
     replaced, _ = convert(network(), x, to="blur", pooling="replace")
     y = torch.randn(1, 4, 9, 9).double()
     torch.testing.assert_close(replaced.pool(y), functional.blur_pool(y, 2))
     before, _ = convert(network(), x, to="blur", placement="before", include=["conv"])
-    torch.testing.assert_close(
-        before.conv(x),
-        F.conv2d(functional.blur_pool(x, 2), before.conv.weight, before.conv.bias, padding=1),
-    )
+    weights = before.conv.weight, before.conv.bias
+    y = F.conv2d(functional.blur_pool(x, 2), *weights, padding=1)
+    torch.testing.assert_close(before.conv(x), y)
 
 
 def test_what_goes_up_again_is_left_as_it_was():
@@ -174,11 +172,11 @@ def test_what_goes_up_again_is_left_as_it_was():
 
 def test_what_it_can_not_be_converted_to_is_said():
     x = torch.randn(1, 2, 24, 24).double()
-    with pytest.raises(ValueError, match="to must be one of diffstride, .*; got 'strided'"):
+    with pytest.raises(ValueError, match=r"to must be one of diffstride, .*; got 'strided'"):
         convert(network(), x, to="strided")
     with pytest.raises(TypeError, match="to='blur' does not take learnable, window: it takes taps"):
         convert(network(), x, to="blur", window="ramp", learnable=False)
-    with pytest.raises(TypeError, match="to='flc' .* it takes no further arguments"):
+    with pytest.raises(TypeError, match=r"to='flc' .* it takes no further arguments"):
         convert(network(), x, to="flc", taps=3)
     with pytest.raises(ValueError, match="stride must be whole for blur pooling"):
         convert(network(), x, to="blur", stride=1.5)
