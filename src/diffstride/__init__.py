@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from diffstride.analysis.timings import Timings as Timings
     from diffstride.analysis.training import parameter_groups as parameter_groups
     from diffstride.analysis.training import stride_penalty as stride_penalty
+    from diffstride.layers import BlurPool1d as BlurPool1d
+    from diffstride.layers import BlurPool2d as BlurPool2d
+    from diffstride.layers import BlurPool3d as BlurPool3d
     from diffstride.layers import DiffStride1d as DiffStride1d
     from diffstride.layers import DiffStride2d as DiffStride2d
     from diffstride.layers import DiffStride3d as DiffStride3d
@@ -24,6 +27,18 @@ if TYPE_CHECKING:
     from diffstride.layers import DiffUpsample1d as DiffUpsample1d
     from diffstride.layers import DiffUpsample2d as DiffUpsample2d
     from diffstride.layers import DiffUpsample3d as DiffUpsample3d
+    from diffstride.layers import FrequencyLowCut1d as FrequencyLowCut1d
+    from diffstride.layers import FrequencyLowCut2d as FrequencyLowCut2d
+    from diffstride.layers import FrequencyLowCut3d as FrequencyLowCut3d
+    from diffstride.layers import LearnedResize1d as LearnedResize1d
+    from diffstride.layers import LearnedResize2d as LearnedResize2d
+    from diffstride.layers import LearnedResize3d as LearnedResize3d
+    from diffstride.layers import PolyphaseSample1d as PolyphaseSample1d
+    from diffstride.layers import PolyphaseSample2d as PolyphaseSample2d
+    from diffstride.layers import PolyphaseSample3d as PolyphaseSample3d
+    from diffstride.layers import ShapeAdaptor1d as ShapeAdaptor1d
+    from diffstride.layers import ShapeAdaptor2d as ShapeAdaptor2d
+    from diffstride.layers import ShapeAdaptor3d as ShapeAdaptor3d
     from diffstride.layers import SpectralPool1d as SpectralPool1d
     from diffstride.layers import SpectralPool2d as SpectralPool2d
     from diffstride.layers import SpectralPool3d as SpectralPool3d
@@ -40,7 +55,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_KINDS = ("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample")
+_KINDS = (
+    *("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample"),
+    *("BlurPool", "FrequencyLowCut", "PolyphaseSample", "ShapeAdaptor", "LearnedResize"),
+)
 _LAYERS = [f"{kind}{n}d" for kind in _KINDS for n in (1, 2, 3)]
 # Where each public name lives: a module, and the name in it unless it is the module itself.
 _HOMES: dict[str, tuple[str, str | None]] = {

@@ -9,6 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from diffstride.analysis.cost_model import CostModel
 from diffstride.core.conv import work_of
+from diffstride.core.shape_adaptor import share_of
 from diffstride.layers.converted import Converted
 from diffstride.layers.joined import running
 from diffstride.layers.resizer import Resizer, learned_strides
@@ -24,6 +25,10 @@ def set_strides(model, strides):
     with torch.no_grad():
         for name, layer in learned_strides(model).items():
             numbers = torch.tensor(strides[name])
+            if "stride" not in layer._parameters:  # it is computed from a share
+                shares = share_of(numbers.double(), layer.largest).clamp(0, 1)
+                layer.alpha.copy_(shares.logit()[: layer.alpha.numel()])
+                continue
             layer.stride.copy_(numbers[: layer.stride.numel()])
 
 

@@ -28,8 +28,10 @@ from diffstride import (
 from diffstride.layers.factory import KINDS
 from diffstride.layers.resizer import Resizer, learned_strides, resizers
 
+OURS = KINDS[: KINDS.index("blur")]
 TIGHT = {"smoothness": 1.0, "convention": "tight"}
-WHOLE = ("strided", "average", "max")
+WHOLE = ("strided", "average", "max", "blur", "flc", "polyphase")
+IN_A_BASIS = ("spectral", "diffstride", "flc")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 PLACED = pytest.mark.parametrize("placement", ["after", "before"])
 
@@ -89,7 +91,18 @@ def by_hand(model, x):
             return functional.diff_stride(y, layer.stride, norm="forward", **TIGHT)
         if kind == "spectral":
             return functional.spectral_pool(y, layer.stride, norm="forward")
-        pools = {"max": F.max_pool2d, "average": F.avg_pool2d}
+        if kind == "bilinear":
+            return functional.learned_resize(y, layer.stride)
+        if kind == "shape_adaptor":
+            return functional.shape_adaptor(y, layer.alpha[0].sigmoid(), largest=layer.largest)
+        if kind == "polyphase":
+            return functional.polyphase_sample(y, 2).samples
+        pools = {
+            "max": F.max_pool2d,
+            "average": F.avg_pool2d,
+            "blur": functional.blur_pool,
+            "flc": functional.frequency_low_cut,
+        }
         return pools[kind](y, 2) if kind in pools else y
 
     skips = []
@@ -108,7 +121,7 @@ def by_hand(model, x):
         skips.append(x)
     for up, skip in zip(model.ups, skips[-2::-1], strict=True):
         size = skip.shape[2:]
-        if kind in WHOLE:
+        if kind not in IN_A_BASIS:
             x = F.interpolate(x, size=size, mode="bilinear")
         else:
             x = functional.spectral_resize(x, size, norm="forward")
@@ -123,7 +136,9 @@ def by_hand(model, x):
 @PLACED
 @pytest.mark.parametrize("size", [(16, 24), (19, 23)])
 def test_what_is_computed(kind, placement, size):
-    strides = (2, 2, 2) if kind in WHOLE else (1.6, (2.3, 1.2), 1.4)
+    # A shape adaptor has one factor for all axes.
+    second = 2.3 if kind == "shape_adaptor" else (2.3, 1.2)
+    strides = (2, 2, 2) if kind in WHOLE else (1.6, second, 1.4)
     model = trained(kind, strides=strides, placement=placement).double()
     x = torch.randn(2, 3, *size).double()
     torch.testing.assert_close(model(x), by_hand(model, x), rtol=1e-9, atol=1e-9)
@@ -167,24 +182,30 @@ def test_kinds_have_the_same_convolutions():
     for kind in KINDS:
         layers = cost(network(kind, placement="before"), (3, 32, 32)).layers
         macs[kind] = sum(use.macs for use in layers if not isinstance(use.layer, Resizer))
+        resampling = [use.macs for use in layers if isinstance(use.layer, Resizer)]
+        ways = {"strided": 0, "average": 0, "max": 0}.get(kind, 6 if kind in IN_A_BASIS else 3)
+        assert len(resampling) == ways  # three ways down, and up where that is no interpolation
     # A strided convolution reads the larger map, and costs the same.
     assert len(set(macs.values())) == 1
-    resampling = [use.macs for use in layers if isinstance(use.layer, Resizer)]
-    assert len(resampling) == 6  # three ways down, three up
 
 
 @EVERY_KIND
 @pytest.mark.parametrize("size", [(32, 32), (29, 37)])
 def test_costs_are_those_of_one_run(kind, size):
-    model = network(kind, strides=(2, 2, 2) if kind in WHOLE else (1.7, 2.2, (1.3, 2.6)))
+    third = 1.3 if kind == "shape_adaptor" else (1.3, 2.6)
+    model = network(kind, strides=(2, 2, 2) if kind in WHOLE else (1.7, 2.2, third))
     assert (
         CostModel(model, (3, 32, 32)).at(input_size=(3, *size)).macs == cost(model, (3, *size)).macs
     )
-    if kind == "diffstride":
+    if learned_strides(model):
         soft = soft_macs(model, (3, *size))
         assert soft.item() == pytest.approx(cost(model, (3, *size)).macs, rel=1e-9)
         soft.backward()
-        assert all((p.grad < 0).all() for n, p in model.named_parameters() if n.endswith("stride"))
+        for name, parameter in model.named_parameters():
+            if name.endswith("stride"):
+                assert (parameter.grad < 0).all()
+            elif name.endswith("alpha"):  # more of which is more of the larger map
+                assert (parameter.grad > 0).all()
 
 
 def test_budgets_tables_and_penalties():
@@ -220,7 +241,8 @@ def test_frozen_and_with_whole_strides(kind, placement):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "dims"), [*((kind, 2) for kind in KINDS), ("diffstride", 1), ("diffstride", 3)]
+    ("kind", "dims"),
+    [*((kind, 2) for kind in OURS), ("diffstride", 1), ("diffstride", 3)],
 )
 def test_files_compute_the_same(kind, dims, tmp_path):
     size = (3, *(21, 18, 16)[:dims])

@@ -104,7 +104,7 @@ class NetworkTrace(Observer):
                 self.constant(parameter)
             # The module's own dictionary is restored after the run.
             vars(layer)["_read"] = self._reader(layer, tuple(strides))
-            if type(layer).forward is Resizer.forward:
+            if type(layer).forward in PLANNED_FORWARDS:
                 vars(layer)["forward"] = _sizes_alone(layer)
 
     def _reader(self, layer: DiffStrideNd, strides: tuple[float, ...]) -> Any:

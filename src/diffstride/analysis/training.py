@@ -83,7 +83,7 @@ def parameter_groups(
     [('weights', 1, 0.1, 0.0005), ('vectors', 3, 0.1, 0.0), ('strides', 1, 1.0, 0.0)]
     >>> optimiser = torch.optim.SGD(groups, momentum=0.9)
     """
-    strides = {layer.stride for layer in learned_strides(model).values()}
+    strides = {p for layer in learned_strides(model).values() for p in layer.parameters()}
     stride_lr = lr if stride_lr is None else stride_lr
     learned = [p for p in model.parameters() if p.requires_grad]
     groups = [

@@ -1,5 +1,8 @@
 """Thin modules around the functions of ``core``; 1d, 2d and 3d are names of one class."""
 
+from diffstride.layers.blur import BlurPool1d as BlurPool1d
+from diffstride.layers.blur import BlurPool2d as BlurPool2d
+from diffstride.layers.blur import BlurPool3d as BlurPool3d
 from diffstride.layers.conv import DiffStrideConv1d as DiffStrideConv1d
 from diffstride.layers.conv import DiffStrideConv2d as DiffStrideConv2d
 from diffstride.layers.conv import DiffStrideConv3d as DiffStrideConv3d
@@ -10,6 +13,18 @@ from diffstride.layers.diffstride import DiffStride2d as DiffStride2d
 from diffstride.layers.diffstride import DiffStride3d as DiffStride3d
 from diffstride.layers.diffstride import DiffStrideNd as DiffStrideNd
 from diffstride.layers.factory import downsample as downsample
+from diffstride.layers.learned_resize import LearnedResize1d as LearnedResize1d
+from diffstride.layers.learned_resize import LearnedResize2d as LearnedResize2d
+from diffstride.layers.learned_resize import LearnedResize3d as LearnedResize3d
+from diffstride.layers.low_cut import FrequencyLowCut1d as FrequencyLowCut1d
+from diffstride.layers.low_cut import FrequencyLowCut2d as FrequencyLowCut2d
+from diffstride.layers.low_cut import FrequencyLowCut3d as FrequencyLowCut3d
+from diffstride.layers.polyphase import PolyphaseSample1d as PolyphaseSample1d
+from diffstride.layers.polyphase import PolyphaseSample2d as PolyphaseSample2d
+from diffstride.layers.polyphase import PolyphaseSample3d as PolyphaseSample3d
+from diffstride.layers.shape_adaptor import ShapeAdaptor1d as ShapeAdaptor1d
+from diffstride.layers.shape_adaptor import ShapeAdaptor2d as ShapeAdaptor2d
+from diffstride.layers.shape_adaptor import ShapeAdaptor3d as ShapeAdaptor3d
 from diffstride.layers.spectral_pool import SpectralPool1d as SpectralPool1d
 from diffstride.layers.spectral_pool import SpectralPool2d as SpectralPool2d
 from diffstride.layers.spectral_pool import SpectralPool3d as SpectralPool3d

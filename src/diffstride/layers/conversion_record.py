@@ -12,18 +12,23 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from diffstride.core import arguments
 from diffstride.layers import converted, returning
-from diffstride.layers.diffstride import DiffStride1d, DiffStride2d, DiffStride3d
+from diffstride.layers.factory import layer_class
 from diffstride.layers.joined import can_join
 from diffstride.layers.siblings import Siblings
 from diffstride.layers.undo import Undo
 
-VERSION = 3  # of a record; a higher one is of a later version of this library
+VERSION = 4  # of a record; a higher one is of a later version of this library
+FIRST_WITH = {"diffstride": 3}  # what older ones can carry out too
 PLACEMENTS = ("after", "before")
-LAYERS = {1: DiffStride1d, 2: DiffStride2d, 3: DiffStride3d}
 
 # What a subclass may have without computing something else, and what Python and torch.jit add.
 _HARMLESS = {"__init__", "__repr__", "__str__", "_get_name", "extra_repr", "reset_parameters"}
 _HARMLESS |= {"__constants__", "__annotations__", "__annotate_func__", "__annotations_cache__"}
+
+
+def version_for(to: str) -> int:
+    """Return the first version of a record that can have layers of this kind."""
+    return FIRST_WITH.get(to, VERSION)
 
 
 def any_site(name: str, layer: type, pooling: str, is_first: bool) -> dict[str, Any]:
@@ -187,7 +192,8 @@ def _convert_site(model: nn.Module, site: Mapping[str, Any]) -> nn.Module:
         options = dict(site["options"])
         if options.get("dtype"):
             options["dtype"] = getattr(torch, options["dtype"])
-        layer = LAYERS[axes](site["stride"], **options)
+        make: Any = layer_class(site.get("to", "diffstride"), axes)
+        layer = make(site["stride"], **options)
         parameters = itertools.chain(module.parameters(), model.parameters(), layer.parameters())
         layer = layer.to(next(parameters).device)
     layer.train(module.training)

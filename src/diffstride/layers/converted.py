@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from diffstride.core import arguments
 from diffstride.core.conv import work_of
+from diffstride.core.interpolation import interpolation_macs
 from diffstride.core.maxima import max_pool
 from diffstride.core.rule import AxisPlan, Rule, plan
 from diffstride.core.tracing import is_followed, shape_of
@@ -143,7 +144,7 @@ class Following(Resizer):
         super().__init__()
         self._leader = [leader]  # in a list: as an attribute it would be registered here too
         self.ratio = tuple(ratio)
-        self.same_size = self.is_planned = same_size
+        self.same_size = same_size
         self.counts = not same_size
         self.axes = self.leading.axes
 
@@ -155,6 +156,10 @@ class Following(Resizer):
     def leading(self) -> Resizer:
         assert isinstance(self.leader.downsample, Resizer)
         return self.leader.downsample
+
+    @property
+    def is_planned(self) -> bool:  # type: ignore[override]
+        return self.same_size and self.leading.is_planned
 
     @property
     def stride_owner(self) -> DiffStrideNd | None:
@@ -199,14 +204,31 @@ class Following(Resizer):
             )
         if self.same_size:
             self.note(shape_of(x)[-self.axes :])
-            return self.leading(x)  # type: ignore[no-any-return]
-        y = super().forward(x)
+            return self.leading.again(x)
         _, after = self._sizes()
+        if self.leading.is_planned:
+            y = super().forward(x)
+        else:  # it has no frequencies that both could keep
+            self.check(x)
+            self.note(shape_of(x)[-self.axes :])
+            y = x
         # A branch that is smaller already: no stride makes it larger.
         return y if shape_of(y)[-self.axes :] == after else _interpolate(y, after)
 
+    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
+        if self.leading.is_planned:
+            return super().macs(channels, outputs, size, kept)
+        return channels * interpolation_macs(size, kept)
+
+    def frozen(self, size: Sequence[int]) -> nn.Module | None:
+        made = self.leading.frozen(size) if self.same_size else None
+        return self if made is self.leading else made
+
     def constants(self, size: Sequence[int], like: Tensor) -> list[AxisConstants]:
-        axes = super().constants(size, like)
+        if self.leading.is_planned:
+            axes = super().constants(size, like)
+        else:
+            axes = [AxisConstants(n, n) for n in size]
         if self.same_size:
             return axes
         _, after = self._sizes()

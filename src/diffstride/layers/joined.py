@@ -61,6 +61,12 @@ def run(convolution: nn.Module, layer: nn.Module, x: Tensor) -> Tensor:
         return y
 
 
+def again(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return ``layer(x)`` for a branch that meets the one that the layer has read just before."""
+    y: Tensor = layer.again(x) if isinstance(layer, Resizer) else layer(x)
+    return y
+
+
 class JoiningSequential(nn.Sequential):
     """``nn.Sequential`` in which a convolution and the downsampling after it run as one."""
 

@@ -34,13 +34,13 @@ def output_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     known = last_read(layer)
     same = layer.differentiable_strides() == layer.stride.new_tensor(known)
     torch._assert_async(same.all(), STALE)
-    return rule.size_after(size, known)
+    return layer.size_after(size, known)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def projected_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     """Return the size that a layer makes; its stride is read on the host, outside of the graph."""
-    return layer.rule.size_after(size, layer.project())
+    return layer.size_after(size, layer.project())
 
 
 def size_to_make(layer: Undo) -> tuple[int, ...]:

@@ -228,6 +228,21 @@ class Resizer(Counted):
             plans = self.plans(size, like.device)
             return [AxisConstants.of(axis, len(plans), like) for axis in plans]
 
+    def frozen(self, size: Sequence[int]) -> nn.Module | None:
+        """Return what takes its place in a frozen network, if its constants are no matrices.
+
+        That is for inputs of one spatial size, and has nothing to learn. A layer that has nothing
+        to learn anyway returns itself.
+        """
+        return None
+
+    def again(self, x: Tensor) -> Tensor:
+        """Return what it makes of a branch that meets the one that it has read just before.
+
+        A layer that chooses something for each input chooses the same for both.
+        """
+        return self(x)  # type: ignore[no-any-return]
+
     def check(self, x: Tensor) -> None:
         """Raise a TypeError or ValueError unless the layer can take ``x``."""
         arguments.check_tensor(x)

@@ -43,7 +43,8 @@ class Block(nn.Module):
             x = self.downsample(x)
             y, kept = self.conv1(x), x
         else:
-            y, kept = joined.run(self.conv1, self.downsample, x), self.downsample(x)
+            y = joined.run(self.conv1, self.downsample, x)
+            kept = joined.again(self.downsample, x)
         y = self.norm2(self.conv2(F.relu(self.norm1(y))))
         return F.relu(y + self.shortcut(kept))
 
@@ -72,7 +73,7 @@ class PreActivationBlock(nn.Module):
             y = self.conv1(activated)
         else:
             y = joined.run(self.conv1, self.downsample, activated)
-            kept = self.downsample(kept)
+            kept = joined.again(self.downsample, kept)
         y = self.conv2(F.relu(self.norm2(y)))
         return y + (kept if self.shortcut is None else self.shortcut(kept))  # type: ignore[no-any-return]
 

@@ -62,7 +62,7 @@ class SignalCNN(Network):
 
         Raises:
             ValueError: if the network begins with a convolution or a pooling of a few samples
-                (``downsampling`` "strided", "average" or "max"), which know no Hz.
+                (``downsampling`` "strided", "max" or "blur", say), which know no Hz.
 
         >>> from diffstride import models
         >>> model = models.create("signal_cnn", num_classes=10, width=0.125)
@@ -70,7 +70,7 @@ class SignalCNN(Network):
         (6.0,)
         """
         check_ratio(ratio)
-        if not isinstance(self.sampling, Resizer):
+        if not (isinstance(self.sampling, Resizer) and self.sampling.is_planned):
             return super().at_rate(ratio)
         if self.sampling.basis != "fourier":
             wrong = f"basis {self.sampling.basis!r} depends on where samples lie, not on Hz alone"

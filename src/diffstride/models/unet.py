@@ -29,8 +29,9 @@ class UpBlock(nn.Module):
     def __init__(self, spec: Spec, inputs: int, outputs: int, down: nn.Module) -> None:
         super().__init__()
         self.narrow = spec.conv(inputs, outputs, 1)
-        self.up = down.up() if isinstance(down, Resizer) else None
-        """What undoes the layer on the way down; None where that is a layer of torch."""
+        in_a_basis = isinstance(down, Resizer) and down.is_planned
+        self.up = down.up() if in_a_basis else None
+        """What undoes the layer on the way down; None where that works in no basis."""
         self.layers = nn.Sequential(*_twice(spec, 2 * outputs, outputs))
         self.mode = INTERPOLATION[spec.dims]
 
@@ -95,11 +96,11 @@ def unet(spec: Spec) -> UNet:
     Four levels with 64, 128, 256 and 512 channels, two convolutions of 3 taps in each; levels 2, 3
     and 4 downsample, by (2, 2, 2) unless others are given. On the way up every level has the size
     that it had on the way down, and what was made there is put beside what comes from below. A
-    spectral or learnable downsampling is undone by its ``up()``, which has nothing to learn, with
-    ``norm="forward"`` unless another is given; a strided convolution or a pooling, by linear
-    interpolation to the size of the skip. Both come after the same 1×1 convolution and before the
-    same two of 3 taps, so that networks with maps of the same sizes have the same convolutions, and
-    differ by the work of resampling alone.
+    downsampling that cuts frequencies is undone by its ``up()``, which has nothing to learn, with
+    ``norm="forward"`` unless another is given; a strided convolution, a pooling or another method,
+    by linear interpolation to the size of the skip. Both come after the same 1×1 convolution and
+    before the same two of 3 taps, so that networks with maps of the same sizes have the same
+    convolutions, and differ by the work of resampling alone.
 
     >>> import torch
     >>> from diffstride import models

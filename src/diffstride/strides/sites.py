@@ -167,7 +167,7 @@ def _downsampling(use: LayerCost) -> tuple[Resizer | None, tuple[int, ...]]:
     if isinstance(layer, DiffStrideConvNd):
         size = layer.convolved_size(size)
         layer = layer.downsample
-    if isinstance(layer, DiffStrideNd) and layer.rule.way == "down":
+    if isinstance(layer, DiffStrideNd) and layer.rule.way == "down" and layer.is_planned:
         return layer, size
     if isinstance(layer, SpectralPoolNd) and layer.stride:
         return layer, size

@@ -65,18 +65,20 @@ def replace_by_constants(model: nn.Module, example: Tensor, merging: bool) -> nn
     """
     sizes = find_sizes(model, example)
     # All is read before anything is changed: layers may follow others.
-    constants = {}
+    constants, made = {}, {}
     for module, size in sizes.items():
         read = module.size_before_downsampling(size) if isinstance(module, Converted) else size
-        constants[module] = resizer_of(module).constants(read, example)
+        if (frozen := resizer_of(module).frozen(read)) is not None:
+            made[module] = _with(module, frozen)
+        else:
+            constants[module] = resizer_of(module).constants(read, example)
     mergeable = find_mergeable(model, example, sizes) if merging else {}
-    made = {
-        module: _constant(module, sizes[module], axes, example)
-        for module, axes in constants.items()
-    }
+    for module, axes in constants.items():
+        made[module] = _constant(module, sizes[module], axes, example)
     for convolution, (layer, size) in mergeable.items():
         constant = made[layer]
-        assert isinstance(constant, Frozen)
+        if not isinstance(constant, Frozen):
+            continue
         if constant.size == constant.output_size:  # it could not tell what is done already
             continue
         before = _before(convolution, size, constants[layer], example)
@@ -109,6 +111,16 @@ def _move_hooks(old: nn.Module, new: nn.Module) -> None:
         "_forward_hooks_always_called",
     ):
         setattr(new, name, getattr(old, name))
+
+
+def _with(module: Any, frozen: nn.Module) -> nn.Module:
+    """Return the same layer with another one in the place of what changes sizes in it."""
+    if not isinstance(module, Converted):
+        return frozen
+    layer: Any = recast(module, type(module))
+    vars(layer).pop("size_read", None)
+    layer._modules = {**module._modules, "downsample": frozen}
+    return layer  # type: ignore[no-any-return]
 
 
 def _constant(module: Any, size: Size, axes: list[AxisConstants], like: Tensor) -> nn.Module:

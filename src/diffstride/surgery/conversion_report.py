@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
+from diffstride.layers.converted import whole_strides
 from diffstride.surgery.map_sizes import Size, SizeChange
 from diffstride.text import aligned, times
 
@@ -82,3 +85,20 @@ class ConversionReport:
                 kept.append((left.name or "the model", left.operation, *sizes, left.reason))
             text += aligned(kept)
         return "\n".join(text)
+
+
+def describe(module: nn.Module) -> str:
+    """Return the class and stride of a layer that can be converted."""
+    strides = whole_strides(module)
+    stride = str(strides[0]) if len(set(strides)) == 1 else "×".join(map(str, strides))
+    return f"{type(module).__name__}, stride {stride}"
+
+
+def describe_new(module: nn.Module) -> str:
+    """Return what downsamples in a layer that was converted."""
+    layer: Any = module.downsample
+    order = ", before it" if module.downsample_first else ""
+    if layer.counts and layer.follows:
+        return f"what its group makes{order}"
+    strides = ", ".join(f"{s:.4g}" for s in layer.leading.strides)
+    return f"{type(layer.leading).__name__}({strides}){order}"

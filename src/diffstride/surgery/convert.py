@@ -16,16 +16,18 @@ from diffstride.core.rule import REPLACING
 from diffstride.layers import conversion_record
 from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
 from diffstride.layers.returning import Returning
+from diffstride.surgery import rivals
 from diffstride.surgery.conversion_report import (
     ConversionReport,
     ConvertedSite,
     ConvertedWayUp,
     LeftAlone,
+    describe,
+    describe_new,
 )
 from diffstride.surgery.sites import (
     KINDS,
     check_example,
-    find_groups,
     find_sites,
     note_siblings,
     strided_layers,
@@ -42,6 +44,7 @@ def convert(
     model: nn.Module,
     example_input: Tensor,
     *,
+    to: str = "diffstride",
     kinds: Sequence[str] = KINDS,
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
@@ -75,6 +78,9 @@ def convert(
         model: any network that takes one tensor.
         example_input: a batch for it, large enough that nothing shrinks to one sample. If the
             network goes up again, of a size that fits without rounding.
+        to: ``"diffstride"``; or the method of others that layers get instead, ``"blur"``,
+            ``"flc"``, ``"polyphase"``, ``"shape_adaptor"`` or ``"bilinear"``, with its own
+            ``options`` and without smoothness, convention and norm.
         kinds: of layers to convert: ``"conv"``, ``"maxpool"``, ``"avgpool"``.
         include: only these layers, by name or pattern (``"layer2.*"``).
         exclude: all but these; ways up that are named here follow nothing.
@@ -110,6 +116,7 @@ def convert(
     arguments.check_choice(placement, conversion_record.PLACEMENTS, "placement")
     for kind in kinds:
         arguments.check_choice(kind, KINDS, "kinds")
+    rivals.check_options(to, options)
     check_copyable(model, "convert")
     converted = copied(model)
     sites = find_sites(converted, kinds, include, exclude)
@@ -123,7 +130,7 @@ def convert(
         if isinstance(sites[use.name], _ConvNd) or any(n > 1 for n in use.made.size)
     ]
     left = _left_alone(converted, sites, traced)
-    record: dict[str, Any] = {"version": conversion_record.VERSION, "sites": []}
+    record: dict[str, Any] = {"version": conversion_record.version_for(to), "sites": []}
     if not uses:
         warnings.warn(
             "nothing was converted: the model has no strided layer of these kinds and names",
@@ -132,16 +139,20 @@ def convert(
         _remember(converted, record)
         _warn(left)
         return converted, ConversionReport((), 0, 0, left)
-    together = find_groups(uses, sites, traced, groups)
-    undone = find_undone(traced.ways_up, layers_up, {use.name for use in uses})
+    together = rivals.groups(to, uses, sites, traced, groups)
+    learns = to in rivals.LEARNING  # else every map keeps its size, and what goes up fits as it did
+    ways_up = traced.ways_up if learns else []
+    undone = find_undone(ways_up, layers_up, {use.name for use in uses})
     ups = tuple(
         ConvertedWayUp(name, type(layers_up[name]).__name__, way.undoes, *way[1:3])
         for name, way in undone.items()
     )
-    before = {use.name: (_describe(sites[use.name]), use.made.size) for use in uses}
+    before = {use.name: (describe(sites[use.name]), use.made.size) for use in uses}
     make = {"smoothness": smoothness, "norm": norm, "convention": convention, **options}
     for group in together:
-        record["sites"] += _record(group, uses, sites, stride, pooling, placement, make)
+        given = group, uses, sites, stride, pooling, placement
+        is_rival = to != "diffstride"
+        record["sites"] += rivals.record(to, *given, options) if is_rival else _record(*given, make)
     if ups:
         record["ups"] = [
             conversion_record.way_up(up.name, layers_up[up.name], up.undoes) for up in ups
@@ -159,13 +170,13 @@ def convert(
             stacklevel=2,
         )
     check_another_size(model, converted, example_input, traced)
-    check_none_is_rounded(traced.ways_up)
+    check_none_is_rounded(ways_up)
     _remember(converted, record)
     _warn(left)
     numbers = {name: i for i, group in enumerate(together, 1) for name in group}
     changes = []
     for name, (description, size) in before.items():
-        new = _describe_new(converted.get_submodule(name))
+        new = describe_new(converted.get_submodule(name))
         changes.append(ConvertedSite(name, description, new, numbers[name], size, after[name]))
     macs, now = (cost(network, example_input.shape[1:]).macs for network in (model, converted))
     return converted, ConversionReport(tuple(changes), macs, now, left, record, ups)
@@ -183,7 +194,7 @@ def _left_alone(
         left.append(LeftAlone(seen.name, seen.operation, seen.size_before, seen.size_after, why))
     for name, module in sites.items():
         if name not in used:
-            left.append(LeftAlone(name, _describe(module), (), (), "did not run for the example"))
+            left.append(LeftAlone(name, describe(module), (), (), "did not run for the example"))
     return tuple(left)
 
 
@@ -281,18 +292,3 @@ def _remember(model: nn.Module, record: dict[str, Any]) -> None:
         config.diffstride = {**written, "sites": sites, **({"ups": ups} if ups else {})}
     elif hasattr(config, "diffstride"):
         del config.diffstride
-
-
-def _describe(module: nn.Module) -> str:
-    strides = whole_strides(module)
-    stride = str(strides[0]) if len(set(strides)) == 1 else "×".join(map(str, strides))
-    return f"{type(module).__name__}, stride {stride}"
-
-
-def _describe_new(module: nn.Module) -> str:
-    layer: Any = module.downsample
-    order = ", before it" if module.downsample_first else ""
-    if layer.counts and layer.follows:
-        return f"what its group makes{order}"
-    strides = ", ".join(f"{s:.4g}" for s in layer.stride_owner.strides)
-    return f"{type(layer.stride_owner).__name__}({strides}){order}"

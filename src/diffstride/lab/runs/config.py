@@ -22,7 +22,18 @@ ModelName: TypeAlias = Literal[
 ]
 DENSE = ("unet",)
 """The networks that score every place of an example, and so classify none."""
-Kind: TypeAlias = Literal["strided", "average", "max", "spectral", "diffstride"]
+Kind: TypeAlias = Literal[
+    "strided",
+    "average",
+    "max",
+    "spectral",
+    "diffstride",
+    "blur",
+    "flc",
+    "polyphase",
+    "shape_adaptor",
+    "bilinear",
+]
 
 
 @dataclass(frozen=True)
