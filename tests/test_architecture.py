@@ -42,7 +42,7 @@ MAY_IMPORT = {
         f"lab.{name}"
         for name in (*"runs training inference sweeps search reports".split(), *COMMAND_LINE)
     },
-    "lab.__init__": set(),
+    "lab.__init__": {"lab.training"},
     "__main__": {"lab.cli", "lab.interruption"},
 }
 

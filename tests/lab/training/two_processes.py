@@ -19,7 +19,7 @@ from diffstride.lab.data.batches import ImageBatches
 from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.runs.config import Config, OptimConfig, TrainerConfig
 from diffstride.lab.runs.data_config import DataConfig
-from diffstride.lab.training.callbacks import StrideMonitor
+from diffstride.lab import StrideMonitor
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.runner import is_first_process
 

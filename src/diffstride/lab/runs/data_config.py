@@ -1,11 +1,14 @@
 """The settings of the data of a run. As of all settings, the text under a field is its help."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-import tyro
+from typing import Annotated, Any, Literal
 
 from diffstride.lab.runs.limits import limited
+
+try:
+    from tyro.conf import UseAppendAction
+except ModuleNotFoundError:  # who only reports reads settings, and no command line
+    UseAppendAction: Any = None  # type: ignore[no-redef]
 
 HELD_OUT = "the held-out part of the training set"
 
@@ -61,7 +64,7 @@ class DataConfig:
     the network sees them, that is after images were scaled to image_size."""
     layout: Literal["auto", "files", "urban_scenes", "birds", "nsynth", "speech_commands"] = "auto"
     """For audio: the dataset whose official folders are in path; recognised unless given."""
-    task: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    task: Annotated[tuple[str, ...], UseAppendAction] = ()
     """For audio, instead of path: NAME=PATH or NAME=PATH:LABEL, for each task of one network."""
     cache: str = "~/.cache/diffstride"
     """For recordings: the folder in which they are kept decoded."""

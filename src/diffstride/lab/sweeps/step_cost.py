@@ -58,7 +58,7 @@ def measure_costs(plan: SweepPlan, folder: Path) -> None:
         steps = {column: partial(_step, model, x, training) for column, model in models.items()}
         values[rows[0]] = interleaved(steps, ROUNDS)
         values[rows[1]] = {c: float(peak_bytes(step, device)) for c, step in steps.items()}
-    machine = describe_environment(config)
+    machine = describe_environment(config.seed)
     conditions = (
         f"batches of {len(x)}, width {config.model.width:g}, R = {config.model.smoothness:g}; "
         f"medians of {ROUNDS} rounds on {', '.join(machine['gpus']) or 'a CPU'}, "

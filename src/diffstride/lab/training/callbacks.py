@@ -1,137 +1,23 @@
-"""What happens around training: strides are followed, metrics written, checkpoints kept."""
+"""What happens around training: metrics are written, checkpoints kept."""
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import nn
-from torch.optim import Optimizer
 
-from diffstride.analysis.cost_model import CostModel
-from diffstride.analysis.stride_table import cutoffs, savings
-from diffstride.analysis.training import stride_penalty
-from diffstride.core.arguments import per_axis
 from diffstride.files import write
 from diffstride.lab.runs.config import ModelConfig
-from diffstride.lab.runs.documents import STEP_SECONDS, STRIDE_COLUMNS, write_rows
+from diffstride.lab.runs.documents import STEP_SECONDS, write_rows
 from diffstride.lab.runs.run_folder import Run
 from diffstride.lab.runs.waiting import say
 from diffstride.lab.training.lines import loss_and_score, strides_text
-from diffstride.lab.training.loss_gradients import LossGradients
+from diffstride.lab.training.step_times import StepTimes
+from diffstride.lab.training.stride_monitor import StrideMonitor
 from diffstride.layers.resizer import learned_strides
-
-LOGGED = {name: name for name in ("cost_saved", "loss_gradient", "cutoff")} | {"stride": "strides"}
-"""The columns of strides.csv that loggers get, and what they call them."""
-
-
-class StrideMonitor(Callback):
-    """Logs every stride of a module, what it makes of the size, what it costs and what it buys.
-
-    For any Lightning module: ``Trainer(callbacks=[StrideMonitor(input_size=(3, 32, 32))])``. At the
-    end of each epoch loggers get ``strides/<layer>/<axis>`` and its ``loss_gradient``,
-    ``stride_penalty`` and, if the size of one example is given, what one per cent more of each
-    stride saves, ``cost_saved``, up to which frequency everything passes this layer and all before
-    it, ``cutoff``, and the ``mmacs`` of the network.
-
-    The gradient of the loss is S·∂loss/∂S, its mean over the steps of the epoch: one per cent more
-    of a stride changes the loss by a hundredth of it. It is that of the whole loss, with all
-    penalties, as it is before gradients are clipped; over all batches of a step and all processes.
-
-    Args:
-        input_size: of one example, (channels, *spatial); for sizes and costs.
-        path: a CSV file to keep up to date: epoch, step, layer, axis, stride, sizes in and out,
-            cost saved, gradient of the loss and its standard error, cut-off. Axes that share a
-            stride have the three before the last together, in the line of the first axis.
-        sampling_rate: of an example, one number or one for each axis; cut-offs are in its unit, and
-            in cycles per sample without it.
-    """
-
-    def __init__(
-        self,
-        input_size: tuple[int, ...] | None = None,
-        path: str | Path | None = None,
-        *,
-        sampling_rate: float | Sequence[float] | None = None,
-    ) -> None:
-        self.input_size, self.path = input_size, path
-        axes, rate = len(input_size or ()) - 1, 1.0 if sampling_rate is None else sampling_rate
-        self.rates = per_axis(rate, axes, "sampling_rate") if input_size else ()
-        self.rows: list[dict[str, Any]] = []
-        self.totals: dict[str, float] = {}  # what was logged last, without strides
-        self.gradients = LossGradients()
-
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.rows:
-            self._write(trainer)
-        else:  # the strides before the first step
-            self._log(trainer, pl_module, epoch=0)
-
-    def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
-    ) -> None:
-        self.gradients.add(_network(pl_module), optimizer)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._log(trainer, pl_module, epoch=trainer.current_epoch + 1)
-        self.gradients = LossGradients()
-
-    def _log(self, trainer: Trainer, module: LightningModule, epoch: int) -> None:
-        network = _network(module)
-        self.totals = {"stride_penalty": stride_penalty(network).item()}
-        sizes, saved, lets_pass = {}, {}, {}
-        if self.input_size is not None:
-            costs = CostModel(network, self.input_size)
-            now, saved = costs.at(), savings(costs)
-            lets_pass = cutoffs(now, self.input_size, self.rates)
-            self.totals["mmacs"] = now.macs / 1e6
-            for use in reversed(now.layers):  # of a layer used twice, the first time
-                sizes[use.name] = (use.input_size, use.output_size)
-        metrics, gradients = dict(self.totals), self.gradients.means()
-        for name, layer in learned_strides(network).items():
-            for axis, stride in enumerate(layer.strides):
-                row = {"epoch": epoch, "step": trainer.global_step, "layer": name, "axis": axis}
-                found: dict[str, Any] = {"stride": stride}
-                if name in sizes:
-                    found["input_size"], found["output_size"] = (n[axis] for n in sizes[name])
-                for frequency in lets_pass.get(name, ())[axis : axis + 1]:
-                    found["cutoff"] = frequency
-                for percent in saved.get(name, ())[axis : axis + 1]:
-                    found["cost_saved"] = percent
-                for mean, error in gradients.get(name, ())[axis : axis + 1]:
-                    found |= {"loss_gradient": mean, "loss_gradient_error": error}
-                self.rows.append(_row(row | found))
-                for column, prefix in LOGGED.items():
-                    if column in found:
-                        metrics[f"{prefix}/{name}/{axis}"] = found[column]
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=trainer.global_step)
-        self._write(trainer)
-
-    def _write(self, trainer: Trainer) -> None:
-        if self.path is not None and trainer.is_global_zero:
-            write_rows(Path(self.path), self.rows)
-
-    def state_dict(self) -> dict[str, Any]:
-        # The sums are empty at the end of an epoch, and not in a checkpoint from within one.
-        return {"rows": self.rows, "gradients": self.gradients.sums}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = list(map(_row, state_dict["rows"]))  # older ones had fewer columns
-        self.gradients.sums = dict(state_dict.get("gradients", {}))
-
-
-def _network(module: LightningModule) -> nn.Module:
-    network: nn.Module = getattr(module, "model", module)
-    return network
-
-
-def _row(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of strides.csv, with empty cells for what was not found."""
-    return dict.fromkeys(STRIDE_COLUMNS, "") | {k: v for k, v in found.items() if v is not None}
 
 
 class SmoothnessSchedule(Callback):
@@ -163,34 +49,6 @@ class FiniteNumbers(Callback):
         # Running statistics differ between processes, and all must come to one answer.
         if not trainer.strategy.reduce_boolean_decision(is_finite(pl_module)):
             raise diverged("weights or strides became infinite", trainer)
-
-
-class StepTimes:
-    """The mean time of the training steps of an epoch: no evaluation, no writing of files.
-
-    A step lasts from the end of the one before to its own end, the making of its batch included.
-    The first one of a process also loads code, allocates memory and starts threads: unless it is
-    the only one of its epoch, it does not count.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.is_first = clock, True
-        self.begin_epoch()
-
-    def begin_epoch(self) -> None:
-        self.began, self.ended, self.number = self.clock(), 0.0, 0
-        self.first: float | None = None
-
-    def end_step(self) -> None:
-        self.ended, self.number = self.clock(), self.number + 1
-        if self.is_first:
-            self.is_first, self.first = False, self.ended
-
-    def mean(self) -> float:
-        """Return the seconds of a step of this epoch; it must have had one."""
-        if self.first is not None and self.number > 1:
-            return (self.ended - self.first) / (self.number - 1)
-        return (self.ended - self.began) / self.number
 
 
 class RunWriter(Callback):

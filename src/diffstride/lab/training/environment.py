@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 import diffstride
-from diffstride.lab.runs.config import Config
 
 
-def describe_environment(config: Config) -> dict[str, Any]:
+def describe_environment(seed: int | None = None) -> dict[str, Any]:
     """Return the versions, machine, seed, commit and time of a run that begins now."""
     try:
         command = ["git", "rev-parse", "HEAD"]
@@ -28,7 +27,7 @@ def describe_environment(config: Config) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "seed": config.seed,
+        **({} if seed is None else {"seed": seed}),
         "commit": commit,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }

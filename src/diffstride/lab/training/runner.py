@@ -26,6 +26,7 @@ from diffstride.lab.training.progress import Progress
 from diffstride.lab.training.restored_examples import RestoredExamples
 from diffstride.lab.training.run_timings import timings_of
 from diffstride.lab.training.stride_jitter import StrideJitter
+from diffstride.lab.training.stride_monitor import StrideMonitor
 from diffstride.lab.training.trained_run import SealedCheckpoints, newest_checkpoint
 
 # Called with the folder of a run that is trained, while no other process may write it.
@@ -48,7 +49,7 @@ def train(config: Config, recipe: str, conclude: Conclude | None = None) -> Run:
         prepared.module.keep_budget()
         trainer = _trainer(run, config, prepared)
         if is_first:
-            environment = describe_environment(config)
+            environment = describe_environment(config.seed)
             examples = choose_examples(prepared)
             if timings is not None:
                 timings.save(run.timings_file)
@@ -131,7 +132,7 @@ def _quiet() -> Iterator[None]:
 @_quiet()
 def _trainer(run: Run, config: Config, prepared: Prepared) -> Trainer:
     size, rates = tuple(prepared.facts["size"]), prepared.facts.get("sampling_rate")
-    monitor = callbacks.StrideMonitor(size, run.strides_file, sampling_rate=rates)
+    monitor = StrideMonitor(size, run.strides_file, sampling_rate=rates)
     writer = callbacks.RunWriter(run, monitor)
     end = config.model.smoothness_end
     schedule = (
