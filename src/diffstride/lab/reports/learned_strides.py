@@ -93,7 +93,7 @@ def windows_on_data(chapter: Chapter) -> Section:
     """The windows of one run for each row of a sweep, or of each run; those with examples first."""
     candidates: dict[str, list[RunRecord]] = {}
     for group in chapter.groups:
-        for run in [run for run in group.runs if run.sizes_known]:
+        for run in [run for run in group.runs if run.windows_known]:
             candidates.setdefault(group.row if chapter.sweep else run.name, []).append(run)
     rows = list(candidates.values())[:MOST_RUNS]
     chosen = [min(runs, key=lambda run: not run.examples) for runs in rows]

@@ -15,7 +15,7 @@ USUAL_SIZE = 32
 def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
     """The axes, layers and examples of the first run that has most of them."""
     drawable = [run for run in runs if len(run.axes) <= 2]
-    run = min(drawable, key=lambda run: (not run.sizes_known, not run.examples), default=None)
+    run = min(drawable, key=lambda run: (not run.windows_known, not run.examples), default=None)
     axes = data_axes({}) if run is None else run.data_axes
     sizes: tuple[int, ...] = (USUAL_SIZE,) * len(axes)
     if run is not None and all(run.size):
@@ -23,7 +23,7 @@ def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
     elif run is not None and run.examples:
         sizes = run.examples[0][1].shape
     layers = [{"label": "of the input", "sizes": sizes, "strides": [2.0] * len(axes)}]
-    if run is not None and run.sizes_known:
+    if run is not None and run.windows_known:
         layers = [
             {"label": name, "sizes": [s.sizes[0] for s in own], "strides": [s.last for s in own]}
             for name, own in run.layers.items()
@@ -35,7 +35,7 @@ def for_panel(runs: list[RunRecord]) -> dict[str, Any]:
         "shape": shape(axes, sizes) if len(axes) == 2 else None,
         "across": directions(axes)[0] if len(axes) == 2 else 0,
         "layers": layers,
-        "learned": bool(run and run.sizes_known),
+        "learned": bool(run and run.windows_known),
         "smoothness": run.smoothness if run else 4.0,
         "convention": run.convention if run else "paper",
         "examples": [_example(*example, sizes) for example in (run.examples if run else ())],

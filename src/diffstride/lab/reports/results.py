@@ -1,9 +1,8 @@
 """The sections on what came out: scores beside the paper's, their cost, how runs were made."""
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from diffstride.lab.reports import chapters, pictures, plots
@@ -37,12 +36,11 @@ def summary(chapter: Chapter) -> Section:
             cards, text = [finished, *cards, spent], _spreads(sweep)
     elif len(chapter.runs) == 1:
         (run,) = chapter.runs
-        tested = "Held-out" if run.config["data"].get("held_out") else "Test"
         cards = [
-            (f"{tested} {run.score.title}", run.score.short(run.scored)),
+            (f"{run.tested} {run.score.title}", run.score.short(run.scored)),
             *_before(run),
             ("Million MACs", number(run.last("mmacs"))),
-            ("Epochs", f"{run.epochs} of {run.planned_epochs}"),
+            ("Epochs", run.progress),
             spent,
         ]
         text = f"A network with {run.downsampling} downsampling; it has no strides to learn."
@@ -54,13 +52,21 @@ def summary(chapter: Chapter) -> Section:
         texts = []
         for i, score in enumerate(chapter.scores):
             own = [run for run in scored if run.score == score]
-            best = max(own, key=lambda run: run.scored or -math.inf, default=None)
+            best = _best(own)
             if best is not None:
-                cards.insert(1 + i, (f"Best test {score.title}", score.short(best.scored)))
+                cards.insert(
+                    1 + i, (f"Best {_tested(own)} {score.title}", score.short(best.scored))
+                )
                 by = f" by {score.title}" if len(chapter.scores) > 1 else ""
                 texts.append(f"The best{by} is {best.name}, after {best.epochs} epochs.")
         text = " ".join(texts)
     return Section("Summary", text, [{"kind": "cards", "items": cards}])
+
+
+def _best(runs: list[RunRecord]) -> RunRecord | None:
+    """The run with the best score; runs that are judged by the same, and have a score."""
+    sign = -1 if runs and runs[0].score.lower_is_better else 1
+    return max(runs, key=lambda run: sign * (run.scored or 0.0), default=None)
 
 
 def _before(run: RunRecord) -> list[tuple[str, str]]:
@@ -166,7 +172,8 @@ def training_curves(chapter: Chapter) -> Section:
     for (panel, members), score in itertools.product(panels.items(), chapter.scores):
         own = [(i, [r for r in group.runs if r.score == score]) for i, group in members]
         of_score = f" of runs judged by {score.title}" if len(chapter.scores) > 1 else ""
-        curves = ((score.name, score.title, score.axis, score.factor), ("loss", "loss", "loss", 1))
+        curves = [(score.name, score.title, score.axis, score.factor), ("loss", "loss", "loss", 1)]
+        curves = curves[:1] if score.name == "loss" else curves
         for metric, title, label, scale in curves:
             lines = [
                 (colour, dash, [run.curve(f"{split}_{metric}", scale) for run in runs])
@@ -177,8 +184,30 @@ def training_curves(chapter: Chapter) -> Section:
             name = f"{panel}: test {title}" if in_sweep else title[:1].upper() + title[1:]
             items.append((svg, name + (of_score if metric == "loss" else "")))
     legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
-    legend += [] if in_sweep else [(None, 0, "test"), (None, 1, "train")]
+    items += [] if in_sweep else _others(groups)
+    legend += [] if in_sweep else [(None, 0, _tested(chapter.runs)), (None, 1, "train")]
     return Section("Training", "", chapters.figures(legend, items))
+
+
+def _others(groups: Sequence[RunGroup]) -> list[tuple[str, str]]:
+    """A figure for each other thing that trainings of one's own have measured."""
+    titles = dict.fromkeys(title for group in groups for run in group.runs for title in run.others)
+    items = []
+    for title in titles:
+        lines: list[plots.Curve] = [
+            (i, dash, [run.curve(column)])
+            for i, group in enumerate(groups)
+            for run in group.runs
+            for dash, column in run.others.get(title, ())
+        ]
+        items.append((plots.curves(lines, ylabel=title), title))
+    return items
+
+
+def _tested(runs: Iterable[RunRecord]) -> str:
+    """What data runs are judged on, within a sentence: if these are of several kinds, "test"."""
+    words = {run.tested.lower() for run in runs} - {"held-out"}
+    return words.pop() if len(words) == 1 else "test"
 
 
 def every_run(chapter: Chapter) -> Section:
@@ -193,7 +222,7 @@ def every_run(chapter: Chapter) -> Section:
             *(run.score.short(run.task_scores.get(task)) for task in tasks),
             f"{_strides_at(run, 0)} → {_strides_at(run, -1)}" if run.strides else run.beginning,
             *map(number, (run.penalty, run.last("mmacs"), run.seconds_per_step)),
-            f"{run.epochs}/{run.planned_epochs}",
+            run.progress.replace(" of ", "/"),
         ]
         for run in runs
     ]
@@ -230,6 +259,7 @@ def _data(run: RunRecord) -> dict[str, str]:
     """What the data of a run are, by name."""
     facts, settings = run.data_facts, run.config["data"]
     values = {"path": str(settings.get("path") or "built in: handwritten digits")}
+    values = {} if run.is_recorded else values
     if tasks := settings.get("task"):
         values = {"tasks": _shown(tasks)}
     if "size" in facts:

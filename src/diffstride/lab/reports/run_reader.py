@@ -10,10 +10,11 @@ import numpy as np
 
 from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
+from diffstride.lab.reports.recorded_metrics import Metrics, read_metrics, settings_of
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.axes import data_axes
 from diffstride.lab.runs.config import DENSE, ModelConfig
-from diffstride.lab.runs.config_file import typed
+from diffstride.lab.runs.config_file import RECORDED, typed
 from diffstride.lab.runs.documents import (
     STEP_SECONDS,
     DamagedFile,
@@ -85,7 +86,6 @@ class RunRecord:
         self.downsampling: str = model["downsampling"]
         named = str(model.get("convention", "paper"))
         self.convention = named if named in CONVENTIONS else "paper"
-        self.score = score_of(self.config["data"].get("noise"))
         self.has_skips = model.get("name") in DENSE
         self.planned_epochs: int = self.config["trainer"].get("epochs", 0)
         # The downsampling, and what keeps its strides from shrinking.
@@ -100,8 +100,11 @@ class RunRecord:
 
         self.data_facts = _if_there(folder / "data.json", read_facts) or {}
         self.environment = _if_there(folder / "environment.json", read_json) or {}
-        self.metrics = _numbers(folder / "metrics.csv", "epoch", self.score.column)
-        self.times = _numbers(folder / "times.csv", "step", "seconds")
+        self.is_recorded = bool(self.config.get(RECORDED))
+        """Whether it is a training of one's own, and not of `diffstride train`."""
+        read = self._read_recorded if self.is_recorded else self._read_metrics
+        self.metrics, self.score, self.tested, self.others = read()
+        self.times = _numbers(folder / "times.csv", "seconds")
         self.epochs = int(self.last("epoch") or 0)
         smoothness, end = model.get("smoothness", 4.0), model.get("smoothness_end")
         windows = ModelConfig(smoothness=smoothness, smoothness_end=end)
@@ -111,7 +114,7 @@ class RunRecord:
         self.minutes = sum(row["seconds"] for row in self.times) / 60
         # The time of a step in the last epoch, that is with the strides of the end. Older runs have
         # that of the whole epoch alone, its evaluation and its files included.
-        steps = [0.0, *(row["step"] for row in self.times)]
+        steps = [0.0, *(row.get("step", 0.0) for row in self.times)]
         taken = steps[-1] - steps[-2] if self.times else 0.0
         step = self.times[-1].get(STEP_SECONDS) if self.times else None
         self.steps_timed_alone = step is not None
@@ -121,11 +124,15 @@ class RunRecord:
         self.penalty = fixed_penalty or self.last("stride_penalty") or None
         # Of a network for several tasks: the score of each on test data after the last epoch.
         start, last = f"{self.score.column}_", self.metrics[-1] if self.metrics else {}
-        tasks = [name.removeprefix(start) for name in last if name.startswith(start)]
+        known = () if self.is_recorded else last  # others name their metrics as they like
+        tasks = [name.removeprefix(start) for name in known if name.startswith(start)]
         self.task_scores = {task: last[start + task] for task in tasks}
 
         self.strides = _strides(folder / "strides.csv", self.data_facts)
         self.sizes_known = bool(self.strides) and all(min(s.sizes) > 0 for s in self.strides)
+        # Windows can be drawn only where all layers have the same but for their strides.
+        alike = self.config["model"].get("windows_alike", True)
+        self.windows_known = self.sizes_known and bool(alike)
         # The global striding factor: the product of all learnable strides of all axes.
         self.striding_factor = math.prod(stride.last for stride in self.strides)
         layers = dict.fromkeys(stride.layer for stride in self.strides)
@@ -138,6 +145,23 @@ class RunRecord:
         # Of an input, as far as it is known: the first layer gets all of it, as a rule.
         sizes = [stride.sizes[0] for stride in self.first_layer] or [0] * len(self.axes)
         self.size: tuple[int, ...] = tuple(self.data_facts.get("size", [0, *sizes])[1:])
+
+    def _read_metrics(self) -> Metrics:
+        data = self.config["data"]
+        score = score_of(data.get("noise"))
+        rows = _numbers(self.folder / "metrics.csv", "epoch", score.column)
+        return Metrics(rows, score, "Held-out" if data.get("held_out") else "Test", {})
+
+    def _read_recorded(self) -> Metrics:
+        rows = _numbers(self.folder / "metrics.csv", "epoch")
+        return read_metrics(rows, settings_of(self.config))
+
+    @property
+    def progress(self) -> str:
+        """How many epochs are done, and of how many if that is known."""
+        return (
+            f"{self.epochs} of {self.planned_epochs}" if self.planned_epochs else f"{self.epochs}"
+        )
 
     def offset(self, axis: int) -> float:
         """By how many frequencies the window of an axis is wider."""

@@ -14,6 +14,8 @@ from diffstride.files import write
 from diffstride.lab.runs.config import Config
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_yaml, short
 
+RECORDED = "recorded"
+"""The word in config.yaml of a training of one's own, which has no recipe."""
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
@@ -38,8 +40,13 @@ def write_config(path: Path, config: Config) -> None:
 def read_config(path: Path) -> Config:
     """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
     try:
-        return typing.cast(Config, typed(read_yaml(path), Config, ""))
-    except DamagedFile:
+        settings = read_yaml(path)
+        if settings.get(RECORDED):
+            wrong = f"{path.parent} was recorded from a training of one's own, and has no network"
+            advice = "`diffstride report` and `diffstride table` are what reads it"
+            raise RunError(f"{wrong} that could be made again: {advice}")
+        return typing.cast(Config, typed(settings, Config, ""))
+    except (DamagedFile, RunError):
         raise
     except (OSError, ValueError) as error:
         raise RunError(f"{path} can't be read as a config: {error}") from error

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Score(NamedTuple):
-    """A number that tells how good a network is on examples: the higher, the better."""
+    """A number that tells how good a network is on examples: as a rule the higher, the better."""
 
     name: str
     """Of its columns in metrics.csv, behind ``train_`` and ``test_``."""
@@ -22,6 +22,7 @@ class Score(NamedTuple):
     """Behind the point, in tables."""
     most: float | None = None
     """The highest value there is."""
+    lower_is_better: bool = False
 
     def text(self, value: float, digits: int | None = None) -> str:
         """Return a value as it is read.
@@ -30,7 +31,7 @@ class Score(NamedTuple):
         ('50.00 %', '27.25 dB', '27.2 dB')
         """
         digits = self.digits if digits is None else digits
-        return f"{self.factor * value:.{digits}f} {self.unit}"
+        return f"{self.factor * value:.{digits}f} {self.unit}".rstrip()
 
     def short(self, value: float | None) -> str:
         """Return a value as tables have it; a dash if it is not known."""
@@ -58,7 +59,7 @@ class Score(NamedTuple):
     @property
     def axis(self) -> str:
         """What is written along an axis of a figure."""
-        return f"{self.title} ({self.unit})"
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
 ACCURACY = Score("accuracy", "accuracy", 100.0, "%", "percent", "points", 2, 1, most=1.0)

@@ -43,7 +43,7 @@ def strides_now(
     costs: CostModel | None = None,
     rates: Sequence[float] = (),
     gradients: Mapping[str, Sequence[LossGradient]] | None = None,
-    **moment: int,
+    **moment: Any,
 ) -> StridesNow:
     """Return the strides of a network as they are, with sizes, costs and cut-offs if it has any.
 
