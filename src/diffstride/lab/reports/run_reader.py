@@ -10,7 +10,7 @@ import numpy as np
 
 from diffstride.core.cutoffs import cutoff, lowest_so_far
 from diffstride.core.windows import CONVENTIONS
-from diffstride.lab.reports.recorded_metrics import Metrics, read_metrics, settings_of
+from diffstride.lab.reports.run_metrics import metrics_of, numbers
 from diffstride.lab.reports.windows import Array
 from diffstride.lab.runs.axes import data_axes
 from diffstride.lab.runs.config import DENSE, ModelConfig
@@ -23,7 +23,6 @@ from diffstride.lab.runs.documents import (
     read_yaml,
 )
 from diffstride.lab.runs.run_folder import read_facts
-from diffstride.lab.runs.scores import score_of
 
 MOST_EXAMPLES = 3
 LATER_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error", "cutoff")
@@ -102,9 +101,8 @@ class RunRecord:
         self.environment = _if_there(folder / "environment.json", read_json) or {}
         self.is_recorded = bool(self.config.get(RECORDED))
         """Whether it is a training of one's own, and not of `diffstride train`."""
-        read = self._read_recorded if self.is_recorded else self._read_metrics
-        self.metrics, self.score, self.tested, self.others = read()
-        self.times = _numbers(folder / "times.csv", "seconds")
+        self.metrics, self.score, self.tested, self.others = metrics_of(folder, self.config)
+        self.times = numbers(folder / "times.csv", "seconds")
         self.epochs = int(self.last("epoch") or 0)
         smoothness, end = model.get("smoothness", 4.0), model.get("smoothness_end")
         windows = ModelConfig(smoothness=smoothness, smoothness_end=end)
@@ -145,16 +143,6 @@ class RunRecord:
         # Of an input, as far as it is known: the first layer gets all of it, as a rule.
         sizes = [stride.sizes[0] for stride in self.first_layer] or [0] * len(self.axes)
         self.size: tuple[int, ...] = tuple(self.data_facts.get("size", [0, *sizes])[1:])
-
-    def _read_metrics(self) -> Metrics:
-        data = self.config["data"]
-        score = score_of(data.get("noise"))
-        rows = _numbers(self.folder / "metrics.csv", "epoch", score.column)
-        return Metrics(rows, score, "Held-out" if data.get("held_out") else "Test", {})
-
-    def _read_recorded(self) -> Metrics:
-        rows = _numbers(self.folder / "metrics.csv", "epoch")
-        return read_metrics(rows, settings_of(self.config))
 
     @property
     def progress(self) -> str:
@@ -262,13 +250,6 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _if_there(path: Path, read: Callable[..., T], *names: str) -> T | None:
     return read(path, *names) if path.is_file() else None
-
-
-def _numbers(path: Path, *columns: str) -> list[dict[str, float]]:
-    return [
-        {name: float(cell) for name, cell in row.items() if cell and math.isfinite(float(cell))}
-        for row in _if_there(path, read_rows, *columns) or ()
-    ]
 
 
 def _finite(cell: str | None) -> float | None:

@@ -41,15 +41,20 @@ def read_config(path: Path) -> Config:
     """Return the config in a file, with defaults for what it lacks; a ValueError if it is none."""
     try:
         settings = read_yaml(path)
-        if settings.get(RECORDED):
-            wrong = f"{path.parent} was recorded from a training of one's own, and has no network"
-            advice = "`diffstride report` and `diffstride table` are what reads it"
-            raise RunError(f"{wrong} that could be made again: {advice}")
+        check_has_network(path, settings)
         return typing.cast(Config, typed(settings, Config, ""))
     except (DamagedFile, RunError):
         raise
     except (OSError, ValueError) as error:
         raise RunError(f"{path} can't be read as a config: {error}") from error
+
+
+def check_has_network(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raise a RunError for the config of a training that was recorded, as nobody else has it."""
+    if settings.get(RECORDED):
+        wrong = f"{path.parent} is the record of a training of one's own, without its network"
+        advice = "`diffstride report` and `diffstride table` can show it, other commands can't"
+        raise RunError(f"{wrong}: {advice}")
 
 
 # By hand, because nothing that we depend on does it: tyro reads the words of a command line, and

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from diffstride.lab.runs.config import Config, check_name
-from diffstride.lab.runs.config_file import read_config, write_config
+from diffstride.lab.runs.config_file import check_has_network, read_config, write_config
 from diffstride.lab.runs.documents import (
     LARGEST_SIZE,
     DamagedFile,
     RunError,
     read_json,
     read_rows,
+    read_yaml,
     short,
     write_json,
 )
@@ -48,13 +49,14 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """Return the run in a folder; if there is none, raise a RunError."""
+        """Return the run in a folder, or raise a RunError: there must be one, with a network."""
         run = cls(Path(folder).expanduser())
         if not run.config_file.is_file():
             stages = f", but a search: take {folder}/found, or another of its runs"
             is_search = (run.folder / "search.json").exists()
             wrong = stages if is_search else ": it must have a config.yaml"
             raise RunError(f"{folder} has no run{wrong}")
+        check_has_network(run.config_file, read_yaml(run.config_file))
         return run
 
     def check_new(self) -> None:

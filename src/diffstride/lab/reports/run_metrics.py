@@ -1,14 +1,19 @@
-"""The metrics of a training of one's own, by the names that reports know; and what it is judged by.
+"""The metrics of a run, and what it is judged by; also of trainings that name these as they like.
 
-Everyone names metrics otherwise. Those on the data that a training is judged on become ``test_``,
-as in a run of ours, and :attr:`Metrics.tested` says which data these were.
+In trainings of one's own everyone names metrics otherwise. Those on the data that a training is
+judged on become ``test_``, as in a run of ours, and :attr:`Metrics.tested` says which data they are
+of.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffstride.lab.runs.scores import ACCURACY, PSNR, Score
+from diffstride.lab.runs.config_file import RECORDED
+from diffstride.lab.runs.documents import read_rows
+from diffstride.lab.runs.scores import ACCURACY, PSNR, Score, score_of
 
 Rows = list[dict[str, float]]
 
@@ -43,16 +48,34 @@ class Metrics(NamedTuple):
     """What else was measured: of each figure its lines, with the dash and the column."""
 
 
-def read_metrics(rows: Rows, judged_by: str | None = None) -> Metrics:
+def metrics_of(folder: Path, config: Mapping[str, Any]) -> Metrics:
+    """Return the metrics in the folder of a run with these settings; none if there are none yet."""
+    path, data = folder / "metrics.csv", config["data"]
+    if config.get(RECORDED):
+        return named_otherwise(numbers(path, "epoch"), str(config.get("judged_by")))
+    score = score_of(data.get("noise"))
+    tested = "Held-out" if data.get("held_out") else "Test"
+    return Metrics(numbers(path, "epoch", score.column), score, tested, {})
+
+
+def numbers(path: Path, *columns: str) -> Rows:
+    """Return the rows of a table, of what is a finite number; none if there is no such file."""
+    return [
+        {name: float(cell) for name, cell in row.items() if cell and math.isfinite(float(cell))}
+        for row in (read_rows(path, *columns) if path.is_file() else ())
+    ]
+
+
+def named_otherwise(rows: Rows, judged_by: str = "") -> Metrics:
     """Return the metrics in these rows of metrics.csv, of which any but the epoch may be missing.
 
-    >>> found = read_metrics([{"epoch": 1, "train_loss": 0.5, "val_acc": 0.75, "val_loss": 0.6}])
+    >>> found = named_otherwise([{"epoch": 1, "train_loss": 0.5, "val_acc": 0.75, "val_loss": 0.6}])
     >>> found.tested, found.score.column, found.score.text(found.rows[0]["test_acc"])
     ('Validation', 'test_acc', '75.00 %')
     """
     columns = list(dict.fromkeys(name for row in rows for name in row if name not in FILLED))
     parts = {name: _split(name) for name in columns}
-    given = parts.get(judged_by or "")
+    given = parts.get(judged_by)
     there = {split for split, _ in parts.values()}
     split = given[0] if given else next((split for split in TESTED if split in there), "")
     measures = [measure for part, measure in parts.values() if part == split]
@@ -109,9 +132,3 @@ def score_named(name: str, values: Sequence[float]) -> Score:
         return PSNR._replace(name=name)
     title = name.replace("_", " ")
     return Score(name, title, 1.0, "", title, "", 4, 3, lower_is_better=last in LOWER)
-
-
-def settings_of(config: Mapping[str, Any]) -> str | None:
-    """Return the metric that a recorded training is judged by, if its config.yaml says one."""
-    judged_by = config.get("judged_by")
-    return judged_by if isinstance(judged_by, str) else None
