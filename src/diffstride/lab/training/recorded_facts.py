@@ -12,6 +12,9 @@ from diffstride.lab.training.stride_rows import MMACS, PENALTY
 OURS = ("epoch", "step", PENALTY, MMACS)
 """The columns of metrics.csv that a recorder fills by itself."""
 
+UNKNOWN_UNIT = "cycles per unit"
+"""Of cut-offs, where a sampling rate has no unit."""
+
 
 def check_installed() -> None:
     """Raise a ModuleNotFoundError that says what to install, unless it is there."""
@@ -39,8 +42,8 @@ def facts(
     names: Sequence[str] | None,
 ) -> tuple[dict[str, Any], tuple[float, ...]]:
     """Return what data.json says of the axes, and the rate of each."""
-    if (rate is None) != (units is None):
-        raise ValueError("sampling_rate and units must be given together: cut-offs are in these")
+    if rate is None and units is not None:
+        raise ValueError("units are those of a sampling_rate: give one")
     if size is None:
         if rate is not None or names is not None:
             raise ValueError("sampling_rate, units and axes are of an example: give one")
@@ -48,7 +51,8 @@ def facts(
     count, facts = len(size) - 1, {"size": list(size)}
     usual = as_facts(data_axes(facts))
     given: dict[str, Any] = {} if names is None else {"axes": list(names)}
-    if rate is not None and units is not None:
+    if rate is not None:
+        units = UNKNOWN_UNIT if units is None else units
         given["sampling_rate"] = list(per_axis(rate, count, "sampling_rate"))
         given["units"] = [units] * count if isinstance(units, str) else list(units)
     for name, values in given.items():

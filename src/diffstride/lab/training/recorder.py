@@ -53,15 +53,15 @@ class Recorder:
         example: a batch for the network, or the size of one example, (channels, *spatial); for
             sizes, costs and cut-offs, which are left out without it.
         optimizer: the optimiser of the model, or all of them. With it the recorder counts steps,
-            times them, and follows what more of each stride would do to the loss, as gradients are
-            when the optimiser gets them.
+            times them, and follows what more of each stride would do to the loss, by gradients as
+            the optimiser gets them; not if its ``step`` is given a closure, which makes them.
         epochs: how many there will be, if that is known.
         judged_by: the metric that the report puts first, such as ``"val_f1"``; unless given, an
             accuracy on test or validation data if there is one, or else what is most like it.
         settings: anything to be listed in the report: ``{"lr": 0.1, "data": "my photographs"}``.
-        sampling_rate: of an example, one number or one for each axis; cut-offs are in its units,
-            and in cycles per pixel or sample without it.
-        units: of the cut-offs, a word or one for each axis, with a sampling rate: ``"Hz"``.
+        sampling_rate: of an example, one number or one for each axis; cut-offs are in its unit, and
+            in cycles per pixel or sample without it.
+        units: of the cut-offs with a sampling rate, a word or one for each axis: ``"Hz"``.
         axes: the name of each axis: time, or depth, height and width, unless given.
 
     Raises:
@@ -110,9 +110,10 @@ class Recorder:
         self._known: dict[str, Any] = {"trainer": {} if epochs is None else {"epochs": epochs}}
         self._known |= {"judged_by": judged_by, "settings": plain(settings or {})}
         optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-        self._gradients, self._times, self._began = LossGradients(), StepTimes(), time.monotonic()
+        self.gradients, self._times, self._began = LossGradients(), StepTimes(), time.monotonic()
         self._counts, self._taken, self._step_before = bool(optimizers), 0, 0
-        self._logged = 0  # by this recorder: the last epoch
+        self.logged = 0
+        """The last epoch that this recorder was given; 0 before the first."""
         self._is_open, self._writes = True, process()[0] == 0
         self._end = contextlib.ExitStack()
         self._run = RecordedRun(self.folder)
@@ -142,8 +143,9 @@ class Recorder:
     def _follow(self, optimizer: Optimizer, counts: bool) -> None:
         """Look at the gradients that an optimiser gets, and at the time that its steps take."""
 
-        def before(optimizer: Optimizer, *_: Any) -> None:
-            self._gradients.add(self.model, optimizer)
+        def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not args and kwargs.get("closure") is None:  # which makes the gradients only now
+                self.gradients.add(self.model, optimizer)
 
         def after(*_: Any) -> None:
             self._taken += 1
@@ -173,29 +175,29 @@ class Recorder:
         run = self._run
         if not self._writes:
             pass
-        elif epoch == self._logged:
+        elif epoch == self.logged:
             run.metric_rows[-1] |= given
             run.write_tables()
         else:
             self._add(epoch, given)
-        self._logged = epoch
+        self.logged = epoch
 
     def _next(self, epoch: int | None) -> int:
         """Return the number of the epoch that is logged."""
         if epoch is None:
-            return max(self._logged, self._run.last_epoch) + 1
+            return max(self.logged, self._run.last_epoch) + 1
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
             count = "how many epochs are done, from 1 on"
             advice = "in a loop over range(n) it is epoch + 1, or leave it out"
             raise ValueError(f"epoch must be {count}, got {epoch!r}: {advice}")
-        if epoch < self._logged:
-            raise ValueError(f"epoch must be at least {self._logged}, the last one, got {epoch}")
+        if epoch < self.logged:
+            raise ValueError(f"epoch must be at least {self.logged}, the last one, got {epoch}")
         return epoch
 
     def _add(self, epoch: int, given: Mapping[str, float]) -> None:
         """Add an epoch to the tables, and begin another."""
         run = self._run
-        if not self._logged:
+        if not self.logged:
             run.go_back(epoch - 1)
             self._step_before = int((run.metric_rows or [{}])[-1].get("step") or 0)
         now, seconds = self._look(epoch), time.monotonic() - self._began
@@ -209,7 +211,7 @@ class Recorder:
             self._config = config
             run.write_config(config)
         run.write_tables()
-        self._gradients, self._began = LossGradients(), time.monotonic()
+        self.gradients, self._began = LossGradients(), time.monotonic()
         self._times.begin_epoch()
 
     @property
@@ -220,7 +222,7 @@ class Recorder:
     def _look(self, epoch: int) -> StridesNow:
         """Return the strides as they are now, of the sites that are recorded."""
         moment = {"epoch": epoch, "step": self._step if self._counts else ""}
-        means = self._gradients.means()
+        means = self.gradients.means()
         now = strides_now(self.model, self._costs, self._rates, means, **moment)
         rows = [row for row in now.rows if row["layer"] in self._sites]
         return StridesNow([row | {"layer": row["layer"] or WHOLE} for row in rows], now.totals)

@@ -1,5 +1,6 @@
 """Follows the strides of any Lightning module while it trains."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from diffstride.analysis.cost_model import CostModel
 from diffstride.core.arguments import per_axis
 from diffstride.lab.runs.documents import write_rows
 from diffstride.lab.training.loss_gradients import LossGradients
+from diffstride.lab.training.recorder import Recorder
 from diffstride.lab.training.stride_rows import StridesNow, stride_row, strides_now
 from diffstride.layers.resizer import learned_strides
 
@@ -41,6 +43,9 @@ class StrideMonitor(Callback):
             stride have the three before the last together, in the line of the first axis.
         sampling_rate: of an example, one number or one for each axis; cut-offs are in its unit, and
             in cycles per sample without it.
+        folder: of a run, which a :class:`diffstride.lab.Recorder` writes for ``diffstride report``,
+            with all that was logged of an epoch: new, empty, or that of a training to go on with.
+        options: those of the recorder, such as ``settings`` and ``judged_by``.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class StrideMonitor(Callback):
         path: str | Path | None = None,
         *,
         sampling_rate: float | Sequence[float] | None = None,
+        folder: str | Path | None = None,
+        **options: Any,
     ) -> None:
         self.input_size, self.path, self.sampling_rate = input_size, path, sampling_rate
         if input_size is not None:
@@ -56,6 +63,9 @@ class StrideMonitor(Callback):
         self.rows: list[dict[str, Any]] = []
         self.totals: dict[str, float] = {}  # what was logged last, without strides
         self.gradients = LossGradients()
+        self.folder, self.options = folder, options
+        self.recorder: Recorder | None = None
+        self._recorded: dict[str, Tensor] = {}  # the metrics that the recorder has
         self._known: tuple[tuple[int, int], StridesNow] | None = None
         """At which epoch and step strides were looked at last, and what was found."""
 
@@ -71,6 +81,26 @@ class StrideMonitor(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(metrics, step=trainer.global_step)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.folder is not None:
+            epochs = trainer.max_epochs if (trainer.max_epochs or 0) > 0 else None
+            options = {"optimizer": trainer.optimizers, "epochs": epochs} | self.options
+            options["sampling_rate"] = self.sampling_rate
+            size = self._size(pl_module)
+            self.recorder = Recorder(self.folder, _network(pl_module), size, **options)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._record(trainer, trainer.current_epoch)  # what the module logged after this callback
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._record(trainer, trainer.current_epoch)
+        self._close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self._close()
+
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
@@ -83,6 +113,9 @@ class StrideMonitor(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._log(pl_module, self._add(trainer, pl_module, trainer.current_epoch + 1), True)
+        if self.recorder is not None:
+            self.recorder.gradients = self.gradients
+            self._record(trainer, trainer.current_epoch + 1, begins=True)
         self.gradients = LossGradients()
 
     def _add(self, trainer: Trainer, module: LightningModule, epoch: int) -> StridesNow:
@@ -100,18 +133,44 @@ class StrideMonitor(Callback):
         return self._known[1]
 
     def _look(self, module: LightningModule, epoch: int, step: int) -> StridesNow:
-        network, size = _network(module), self.input_size
-        if size is None and isinstance(module.example_input_array, Tensor):
-            size = tuple(module.example_input_array.shape[1:])
+        network, size = _network(module), self._size(module)
         costs, rates = (None, ()) if size is None else (CostModel(network, size), self._rates(size))
         means = self.gradients.means()
         return strides_now(network, costs, rates, means, epoch=epoch, step=step)
+
+    def _size(self, module: LightningModule) -> tuple[int, ...] | None:
+        """Return the size of one example, if it is known."""
+        example = module.example_input_array
+        if self.input_size is None and isinstance(example, Tensor):
+            return tuple(example.shape[1:])
+        return self.input_size
+
+    def _record(self, trainer: Trainer, epoch: int, begins: bool = False) -> None:
+        """Record what was logged since the last time; only a call that begins an epoch adds it."""
+        if self.recorder is None or not (begins or self.recorder.logged == epoch > 0):
+            return
+        found = dict(trainer.callback_metrics)
+        # What was not logged again, such as a validation of an earlier epoch, is the same tensor.
+        new = {name: x for name, x in found.items() if x is not self._recorded.get(name)}
+        self._recorded = found
+        ours = self._known[1].metrics if self._known else {}
+        parts = [f"{name}_{part}" for name in found for part in ("step", "epoch")]
+        metrics = {name: x for name, x in new.items() if name not in (*ours, *parts)}
+        self.recorder.log(epoch, **metrics)
+
+    def _close(self) -> None:
+        if self.recorder is not None:
+            self.recorder.close()
+            self.recorder = None
 
     def _log(self, module: LightningModule, now: StridesNow, logger: bool) -> None:
         # All processes have the same numbers; the mean of these is what Lightning wants to be told.
         several = module.trainer.world_size > 1
         options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
-        module.log_dict(now.metrics, logger=logger, sync_dist=several, **options)
+        with warnings.catch_warnings():
+            # Without a logger they are in logged_metrics all the same.
+            warnings.filterwarnings("ignore", ".*no logger configured")
+            module.log_dict(now.metrics, logger=logger, sync_dist=several, **options)
 
     def _write(self, trainer: Trainer) -> None:
         if self.path is not None and trainer.is_global_zero:
