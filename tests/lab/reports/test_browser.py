@@ -1,6 +1,5 @@
 """A report in a real browser: nothing is fetched, nothing fails, and the panel tells the truth."""
 
-import os
 import re
 import time
 
@@ -10,7 +9,6 @@ import pytest
 from diffstride import functional
 from diffstride.lab.reports import page, pictures, windows
 from diffstride.lab.reports.run_reader import RunRecord
-from tests.lab.reports import chromium
 from tests.lab.reports.folders import (
     SOUND,
     example,
@@ -48,18 +46,6 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def browser():
-    program = chromium.find()
-    if program is None:
-        missing = "no Chromium here, so the report is not tried in a browser (apt install chromium)"
-        if os.environ.get("DIFFSTRIDE_BROWSER") == "required":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with chromium.browser(program) as tab:
-        yield tab
-
-
-@pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """A sweep, and a run that is named to do harm, on one page."""
     folder = tmp_path_factory.mktemp("report")
@@ -89,25 +75,6 @@ def late_and_low():
     """A spectrogram that is bright at its end, and at low frequencies."""
     pixels = [[6 * t if f < 5 else 0 for f in range(20)] for t in range(40)]
     return {"label": "thunder", "pixels": pixels}
-
-
-@pytest.fixture
-def opened(browser):
-    """What opens a page on a desktop; afterwards, there must be nothing to complain of."""
-    pages = []
-
-    def open_page(path):
-        browser.events.clear()
-        browser.screen(1280, 900)
-        browser.colours("light")
-        browser.open(path)
-        pages.append(path)
-        return browser
-
-    yield open_page
-    assert browser.complaints() == []
-    asked = [url for url in browser.requests() if not url.startswith("data:")]
-    assert asked == [path.as_uri() for path in pages[-1:]]  # the file itself, and no more
 
 
 @pytest.fixture

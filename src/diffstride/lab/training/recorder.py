@@ -144,7 +144,8 @@ class Recorder:
         """Look at the gradients that an optimiser gets, and at the time that its steps take."""
 
         def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not args and kwargs.get("closure") is None:  # which makes the gradients only now
+            # A closure makes the gradients only now. The first argument is the optimiser.
+            if len(args) < 2 and kwargs.get("closure") is None:
                 self.gradients.add(self.model, optimizer)
 
         def after(*_: Any) -> None:
