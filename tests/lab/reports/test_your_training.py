@@ -87,7 +87,9 @@ def test_the_guide_does_what_it_says(guide):
         if isinstance(logger, StandIn):
             ours = [(step, names) for step, names in logger.steps if "mmacs" in names]
             assert [step for step, _ in ours] == [0, 3]
-            assert all({"strides/1/0", "cutoff/4/1", "cost_saved/4/0"} <= found for _, found in ours)
+            assert all(
+                {"strides/1/0", "cutoff/4/1", "cost_saved/4/0"} <= found for _, found in ours
+            )
     assert len(loggers) == 2
 
 

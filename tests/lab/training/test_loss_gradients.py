@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 from torch.utils.data import DataLoader
 
 from diffstride import DiffStride1d, DiffStride2d, stride_table
-from diffstride.lab.runs.documents import STRIDE_COLUMNS, read_rows
 from diffstride.lab import StrideMonitor
+from diffstride.lab.runs.documents import STRIDE_COLUMNS, read_rows
 from diffstride.lab.training.loss_gradients import LossGradients
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice

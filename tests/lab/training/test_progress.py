@@ -11,8 +11,8 @@ from diffstride.lab.data import labelled_files
 from diffstride.lab.runs import waiting
 from diffstride.lab.training import runner
 from diffstride.lab.training.callbacks import RunWriter
-from diffstride.lab.training.step_times import StepTimes
 from diffstride.lab.training.progress import Progress
+from diffstride.lab.training.step_times import StepTimes
 
 TINY = "--model.width 0.03125 --data.limit 64 --data.batch_size 16 --trainer.epochs 2".split()
 

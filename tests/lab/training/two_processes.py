@@ -15,11 +15,11 @@ from lightning import Trainer
 from torch import nn
 
 from diffstride import DiffStride2d
+from diffstride.lab import StrideMonitor
 from diffstride.lab.data.batches import ImageBatches
 from diffstride.lab.data.images import DecodedImages
 from diffstride.lab.runs.config import Config, OptimConfig, TrainerConfig
 from diffstride.lab.runs.data_config import DataConfig
-from diffstride.lab import StrideMonitor
 from diffstride.lab.training.classifier import Classifier
 from diffstride.lab.training.runner import is_first_process
 

@@ -69,7 +69,7 @@ def number(name: str, value: Any) -> float:
             f"{name} is a column that the recorder fills: give the metric another name"
         )
     try:
-        return float(value)
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} must be a number, got {type(value).__name__}: {error}") from error
 

@@ -145,7 +145,7 @@ class Recorder:
 
         def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             # A closure makes the gradients only now. The first argument is the optimiser.
-            if len(args) < 2 and kwargs.get("closure") is None:
+            if all(closure is None for closure in (*args[1:], *kwargs.values())):
                 self.gradients.add(self.model, optimizer)
 
         def after(*_: Any) -> None:
