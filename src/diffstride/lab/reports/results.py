@@ -185,7 +185,9 @@ def training_curves(chapter: Chapter) -> Section:
             items.append((svg, name + (of_score if metric == "loss" else "")))
     legend = chapters.colour_legend(rows if in_sweep else [group.title for group in groups])
     items += [] if in_sweep else _others(groups)
-    legend += [] if in_sweep else [(None, 0, _tested(chapter.runs)), (None, 1, "train")]
+    tested = _tested(chapter.runs)
+    legend += [] if in_sweep else [(None, 0, tested)]
+    legend += [] if in_sweep or tested == "training" else [(None, 1, "train")]
     return Section("Training", "", chapters.figures(legend, items))
 
 

@@ -81,17 +81,18 @@ def named_otherwise(rows: Rows, judged_by: str = "") -> Metrics:
     measures = [measure for part, measure in parts.values() if part == split]
     measure = given[1] if given else _first(measures)
     values = [row[name] for row in rows for name in row if parts.get(name) == (split, measure)]
+    # What is of other data again may be called as what the training is judged on is here.
+    prefixes = {"train": "train_", split: "test_"}
     names = {
-        name: f"test_{what}" if part == split else f"train_{what}"
+        name: prefixes[part] + what if part in prefixes else f"other {name}"
         for name, (part, what) in parts.items()
-        if part in (split, "train")
     }
     renamed = [{names.get(name, name): value for name, value in row.items()} for row in rows]
     shown = {f"test_{measure}", f"train_{measure}", "test_loss", "train_loss"}
     others: dict[str, list[tuple[int, str]]] = {}
     for name in [*columns, "lr", "learning_rate"]:
         column = names.get(name, name)
-        title = parts[name][1] if name in names else name
+        title = parts[name][1] if name in names and parts[name][0] in prefixes else name
         if column not in shown and any(column in row for row in renamed):
             others.setdefault(title, []).append((int(column.startswith("train_")), column))
     first = dict(list(others.items())[:MOST_OTHERS])
