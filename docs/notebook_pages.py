@@ -128,7 +128,7 @@ def run(script: Path, folder: Path) -> None:
 
 def shown_files(page: str, folder: Path) -> list[Path]:
     """The files in a folder that a page shows."""
-    names = re.findall(rf"\]\({folder.name}/([^)]+)\)|(?:src|href)=\"([^\"#]+)\"", page)
+    names = re.findall(rf"\]\({folder.name}/([^)]+)\)|(?:src|href)=\"([^\"#]+)", page)
     paths = {folder / (figure or other) for figure, other in names}
     return sorted(path for path in paths if path.is_file())
 
