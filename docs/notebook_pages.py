@@ -4,12 +4,14 @@ A notebook is a script in the percent format: `# %%` begins a cell of code, `# %
 text in comments. It runs as any script, and editors show it as a notebook. Here its cells are run
 one after another, and what each prints and draws (`plt.show()`) is put below it, as Markdown:
 
-    python docs/notebook_pages.py                # all that have changed, into build/notebooks
-    python docs/notebook_pages.py first_steps    # this one, in any case
+    python docs/notebook_pages.py                # all, into build/notebooks
+    python docs/notebook_pages.py first_steps    # this one
 
 The site has this file as a hook: mkdocs then gets the pages as if they lay in docs/notebooks. What
-was made of the same code before is not run again. A cell that fails ends everything with its error.
-Text may show files that cells before it have written, by `src="..."` or `href="..."` in HTML.
+was made of the same code before, by the tests for one, is not run again. A cell that fails, or
+writes to stderr, ends everything with what it said.
+Text may show files that cells have written: links, and `src="..."` in HTML, find them by where the
+notebook has put them.
 """
 
 import contextlib
@@ -25,6 +27,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted((ROOT / "docs/notebooks").glob("*.py"))
@@ -93,15 +97,12 @@ class Output(io.StringIO):
             self.figures += 1
             name = f"figure-{self.figures}.svg"
             figure.savefig(self.folder / name, metadata={"Date": None})
-            self.blocks.append(f"![{words}]({self.folder.name}/{name})")
+            self.blocks.append(f"![{words}]({name})")
         plt.close("all")
 
 
 def run(script: Path, folder: Path) -> None:
-    """Run a notebook, which is then in this folder, and write its page and its figures there.
-
-    The page is for the place of the script: its figures are in a folder of the name of this one.
-    """
+    """Run a notebook, which is then in this folder, and write its page and its figures there."""
     from matplotlib import pyplot as plt
 
     os.chdir(folder)
@@ -126,11 +127,19 @@ def run(script: Path, folder: Path) -> None:
     (folder / "page.md").write_text(f"{page}\n", "utf-8")
 
 
-def shown_files(page: str, folder: Path) -> list[Path]:
-    """The files in a folder that a page shows."""
-    names = re.findall(rf"\]\({folder.name}/([^)]+)\)|(?:src|href)=\"([^\"#]+)", page)
-    paths = {folder / (figure or other) for figure, other in names}
-    return sorted(path for path in paths if path.is_file())
+def placed(page: str, folder: Path) -> tuple[str, list[Path]]:
+    """A page as it is beside a folder with the files that it shows, and these files."""
+    shown = {}
+
+    def address(match: re.Match[str]) -> str:
+        path = folder / match[2]
+        if not path.is_file():
+            return match[0]
+        shown[path] = None
+        return f"{match[1]}{folder.name}/{match[2]}"
+
+    text = re.sub(r"(\]\(|\bsrc=\")([^)\"#\s]+)", address, page)
+    return text, list(shown)
 
 
 def digest(script: Path) -> str:
@@ -151,50 +160,56 @@ def make(script: Path, made: Path = MADE) -> Path:
 
     If it fails or warns, that is a RuntimeError with what it said, and the folder stays as it was.
     """
-    made.mkdir(parents=True, exist_ok=True)
     folder = made / script.stem
     with tempfile.TemporaryDirectory(dir=made) as temporary:
         new = Path(temporary) / script.stem
         new.mkdir()
+        (new / "digest").write_text(digest(script))
         command = [sys.executable, str(Path(__file__)), "--in", str(new), str(script)]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode or done.stderr:
             raise RuntimeError(f"the notebook {script.name} has failed:\n{done.stderr}")
-        (new / "digest").write_text(digest(script))
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     return folder
 
 
-def made_already(script: Path, made: Path = MADE) -> bool:
-    """Whether the page of a notebook was made of the same code as there is now."""
+def up_to_date(script: Path, made: Path = MADE) -> Path:
+    """The folder with the page of a notebook, which is run unless it was made of the same code.
+
+    Of several processes that want it at a time, one runs it, and the others wait.
+    """
+    made.mkdir(parents=True, exist_ok=True)
     file = made / script.stem / "digest"
-    return file.is_file() and file.read_text() == digest(script)
+    with FileLock(made / f"{script.stem}.lock"):
+        if file.is_file() and file.read_text() == digest(script):
+            return file.parent
+        return make(script, made)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Give mkdocs the pages of all notebooks, and what they show."""
+    """Give mkdocs the pages of all notebooks, and the files that they show."""
     from mkdocs.structure.files import File
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each is a process, of one thread
-        list(pool.map(make, [script for script in SCRIPTS if not made_already(script)]))
-    for folder in [MADE / script.stem for script in SCRIPTS]:
-        page = (folder / "page.md").read_text("utf-8")
-        name = f"notebooks/{folder.name}"
-        files.append(File.generated(config, f"{name}.md", content=page))
-        for path in shown_files(page, folder):
-            place = f"{name}/{path.relative_to(folder).as_posix()}"
+        folders = list(pool.map(up_to_date, SCRIPTS))
+    for folder in folders:
+        page, shown = placed((folder / "page.md").read_text("utf-8"), folder)
+        files.append(File.generated(config, f"notebooks/{folder.name}.md", content=page))
+        for path in shown:
+            place = f"notebooks/{path.relative_to(folder.parent).as_posix()}"
             files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 
 
 def main(words: list[str]) -> None:
     if words[:1] == ["--in"]:
-        run(Path(words[2]), Path(words[1]))
-        return
-    asked = [ROOT / f"docs/notebooks/{word}.py" for word in words]
-    for script in asked or [script for script in SCRIPTS if not made_already(script)]:
-        print(f"wrote {(make(script) / 'page.md').relative_to(ROOT)}")
+        return run(Path(words[2]), Path(words[1]))
+    scripts = {script.stem: script for script in SCRIPTS}
+    if unknown := set(words) - set(scripts):
+        sys.exit(f"no notebook is called {', '.join(sorted(unknown))}: {', '.join(scripts)}")
+    for name in words or scripts:
+        print((up_to_date(scripts[name]) / "page.md").relative_to(ROOT))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ with contextlib.redirect_stdout(printed):
 print(*printed.getvalue().splitlines()[-3:], sep="\n")
 
 # %% [markdown]
-# This is what there is now, and <a href="runs/reading_a_report/digits/report.html">this is the
-# report</a>. To show its parts here one by one, we cut them out.
+# This is what there is now, and [this is the report](runs/reading_a_report/digits/report.html). To
+# show its parts here one by one, we cut them out.
 
 # %%
 print(*sorted(path.name for path in RUN.iterdir()), sep="\n")
@@ -73,8 +73,9 @@ print("\nparts of the report:", ", ".join(parts))
 # costs (millions of multiply-accumulates for one image), and what became of the strides. The global
 # striding factor is the product of all strides along both axes: about so many pixels become one.
 #
-# <iframe src="runs/reading_a_report/summary.html" title="Summary of the report" loading="lazy"
-# width="100%" height="230" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/summary.html"
+# title="Summary of the report"
+# loading="lazy" width="100%" height="230" style="border: 0"></iframe>
 #
 # The numbers are in the last line of `metrics.csv`. The accuracy is that of the last epoch, not of
 # the best one, because choosing the best by its test accuracy would flatter it.
@@ -94,8 +95,9 @@ assert float(last["test_accuracy"]) > 0.9
 # and width part, the task may need more detail along one of them. Lines that fall to 1 say that a
 # layer wants to keep all it gets.
 #
-# <iframe src="runs/reading_a_report/strides_while_training.html" title="Strides while training" loading="lazy"
-# width="100%" height="420" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/strides_while_training.html"
+# title="Strides while training"
+# loading="lazy" width="100%" height="420" style="border: 0"></iframe>
 #
 # The numbers are in `strides.csv`, which has a row for each epoch, layer and axis. A figure of
 # one's own takes a few lines:
@@ -124,8 +126,9 @@ assert all(float(row["stride"]) != 2 for row in rows if row["epoch"] == "4")
 # more of it, at the input or behind a layer, and each time it is tested. Follow a line from the
 # right to the left: as long as it is flat, the detail was not needed.
 #
-# <iframe src="runs/reading_a_report/how_much_resolution_the_task_needs.html" title="How much resolution the task needs" loading="lazy"
-# width="100%" height="560" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/how_much_resolution_the_task_needs.html"
+# title="How much resolution the task needs"
+# loading="lazy" width="100%" height="560" style="border: 0"></iframe>
 #
 # Of these digits we know the answer. They have 8×8 pixels and are shown at 32×32, so nothing of
 # them is above 4 cycles in 32 pixels, which is 0.125 cycles per pixel. All that is above it can be
@@ -151,8 +154,9 @@ for row in read("resolution.csv"):
 # at its bottom the one to make larger if you can't. Look at the errors behind ±: what is within two
 # of them of 0 may be chance.
 #
-# <iframe src="runs/reading_a_report/what_a_per_cent_of_stride_buys.html" title="What a per cent of stride buys" loading="lazy"
-# width="100%" height="480" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/what_a_per_cent_of_stride_buys.html"
+# title="What a per cent of stride buys"
+# loading="lazy" width="100%" height="480" style="border: 0"></iframe>
 #
 # The columns `cost_saved`, `loss_gradient` and `loss_gradient_error` of `strides.csv` are what this
 # is made of. The first stride saves most here, since everything behind it works on what it leaves:
@@ -173,16 +177,18 @@ assert min(saved[:2]) > max(saved[2:])
 # windows alone, without the convolutions between, which gives an idea of how much a layer can still
 # see.
 #
-# <iframe src="runs/reading_a_report/windows_on_the_data.html" title="Windows on the data" loading="lazy"
-# width="100%" height="760" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/windows_on_the_data.html"
+# title="Windows on the data"
+# loading="lazy" width="100%" height="760" style="border: 0"></iframe>
 #
 # ## What the layers let pass
 #
 # The same as numbers: the finest pattern that comes through a layer and all before it. It never
 # rises from one layer to the next, because what one has taken away, none behind it can bring back.
 #
-# <iframe src="runs/reading_a_report/what_the_layers_let_pass.html" title="What the layers let pass" loading="lazy"
-# width="100%" height="420" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/what_the_layers_let_pass.html"
+# title="What the layers let pass"
+# loading="lazy" width="100%" height="420" style="border: 0"></iframe>
 
 # %%
 for axis in ("0", "1"):
@@ -200,8 +206,9 @@ for axis in ("0", "1"):
 # epoch in which the network was still getting better, and are shifted by a few pixels to make it
 # harder.
 #
-# <iframe src="runs/reading_a_report/training.html" title="Training" loading="lazy"
-# width="100%" height="400" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/training.html"
+# title="Training"
+# loading="lazy" width="100%" height="400" style="border: 0"></iframe>
 #
 # ## The run, data and environment
 #
@@ -209,8 +216,9 @@ for axis in ("0", "1"):
 # commit, and with which settings: what one needs to do it again. `diffstride train
 # runs/.../config.yaml` does.
 #
-# <iframe src="runs/reading_a_report/data_and_environment.html" title="Data and environment" loading="lazy"
-# width="100%" height="560" style="border: 0"></iframe>
+# <iframe src="runs/reading_a_report/data_and_environment.html"
+# title="Data and environment"
+# loading="lazy" width="100%" height="560" style="border: 0"></iframe>
 
 # %%
 again = (RUN / "config.yaml").read_text()
@@ -223,9 +231,8 @@ assert torch.__version__ in parts["Data and environment"]
 # ## Try a stride
 #
 # The last part of a report is a panel: choose a layer and an example, drag the stride, and see
-# which frequencies are left and what the example looks like then. It is in <a
-# href="runs/reading_a_report/digits/report.html#panel">the report itself</a>, as it needs its
-# script.
+# which frequencies are left and what the example looks like then. It is in [the report
+# itself](runs/reading_a_report/digits/report.html#panel), as it needs its script.
 #
 # A report of several runs, of a sweep or of a search has other parts besides, and is made by
 # `diffstride report FOLDER...`. What is in the folder of a run is told in
