@@ -38,7 +38,7 @@ train_images, test_images, train_labels, test_labels = train_test_split(
 
 _, panels = plt.subplots(1, 5, figsize=(9, 2), layout="constrained")
 for image, label, panel in zip(test_images, test_labels, panels, strict=False):
-    panel.imshow(image[0], cmap="gray")
+    panel.imshow(image[0].numpy(), cmap="gray")
     panel.set(title=f"a {label}", xticks=[], yticks=[])
 plt.show()
 
@@ -57,7 +57,7 @@ _, panels = plt.subplots(1, 5, figsize=(9, 2.2), layout="constrained")
 for stride, panel in zip((1.0, 1.5, 2.0, 3.2, 8.0), panels, strict=True):
     layer = DiffStride2d(stride, norm="forward", **tight)
     small = layer(digit).detach()
-    panel.imshow(small[0], cmap="gray")
+    panel.imshow(small[0].numpy(), cmap="gray")
     panel.set(title=f"stride {stride}\n{small.shape[1]} × {small.shape[2]}", xticks=[], yticks=[])
 plt.show()
 

@@ -48,7 +48,7 @@ print(*printed.getvalue().splitlines()[-3:], sep="\n")
 # show its parts here one by one, we cut them out.
 
 # %%
-print(*sorted(path.name for path in RUN.iterdir()), sep="\n")
+print("files of the run:", *sorted(path.name for path in RUN.iterdir()), sep="\n  ")
 
 
 def read(name):
@@ -60,22 +60,23 @@ report = (RUN / "report.html").read_text("utf-8")
 head = re.sub(r"<script>.*?</script>", "", report[: report.index("<body>")], flags=re.DOTALL)
 parts = dict(re.findall(r"<h2 id=[^>]*>(.*?)</h2>(.*?)</section>", report, flags=re.DOTALL))
 for title, part in parts.items():
-    name = title.lower().replace(" ", "_")
-    (OUT / f"{name}.html").write_text(
-        f"{head}<body><section>{part}</section></body></html>", "utf-8"
+    page = (
+        f'{head}<body style="padding: 0.8rem; zoom: 0.85"><section>{part}</section></body></html>'
     )
-print("\nparts of the report:", ", ".join(parts))
+    (OUT / f"{title.lower().replace(' ', '_')}.html").write_text(page, "utf-8")
+print("parts of the report:", *parts, sep="\n  ")
 
 # %% [markdown]
 # ## Summary
 #
 # What one wants to know first: how good the network is on digits that it has not seen, what it
 # costs (millions of multiply-accumulates for one image), and what became of the strides. The global
-# striding factor is the product of all strides along both axes: about so many pixels become one.
+# striding factor is the product of all strides along both axes: one number for how much is left out
+# in all.
 #
 # <iframe src="runs/reading_a_report/summary.html"
 # title="Summary of the report"
-# loading="lazy" width="100%" height="230" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="175" style="border: 0"></iframe>
 #
 # The numbers are in the last line of `metrics.csv`. The accuracy is that of the last epoch, not of
 # the best one, because choosing the best by its test accuracy would flatter it.
@@ -97,7 +98,7 @@ assert float(last["test_accuracy"]) > 0.9
 #
 # <iframe src="runs/reading_a_report/strides_while_training.html"
 # title="Strides while training"
-# loading="lazy" width="100%" height="420" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="390" style="border: 0"></iframe>
 #
 # The numbers are in `strides.csv`, which has a row for each epoch, layer and axis. A figure of
 # one's own takes a few lines:
@@ -128,7 +129,7 @@ assert all(float(row["stride"]) != 2 for row in rows if row["epoch"] == "4")
 #
 # <iframe src="runs/reading_a_report/how_much_resolution_the_task_needs.html"
 # title="How much resolution the task needs"
-# loading="lazy" width="100%" height="560" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="660" style="border: 0"></iframe>
 #
 # Of these digits we know the answer. They have 8×8 pixels and are shown at 32×32, so nothing of
 # them is above 4 cycles in 32 pixels, which is 0.125 cycles per pixel. All that is above it can be
@@ -156,7 +157,7 @@ for row in read("resolution.csv"):
 #
 # <iframe src="runs/reading_a_report/what_a_per_cent_of_stride_buys.html"
 # title="What a per cent of stride buys"
-# loading="lazy" width="100%" height="480" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="470" style="border: 0"></iframe>
 #
 # The columns `cost_saved`, `loss_gradient` and `loss_gradient_error` of `strides.csv` are what this
 # is made of. The first stride saves most here, since everything behind it works on what it leaves:
@@ -179,7 +180,7 @@ assert min(saved[:2]) > max(saved[2:])
 #
 # <iframe src="runs/reading_a_report/windows_on_the_data.html"
 # title="Windows on the data"
-# loading="lazy" width="100%" height="760" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="1000" style="border: 0"></iframe>
 #
 # ## What the layers let pass
 #
@@ -188,7 +189,7 @@ assert min(saved[:2]) > max(saved[2:])
 #
 # <iframe src="runs/reading_a_report/what_the_layers_let_pass.html"
 # title="What the layers let pass"
-# loading="lazy" width="100%" height="420" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="400" style="border: 0"></iframe>
 
 # %%
 for axis in ("0", "1"):
@@ -208,17 +209,23 @@ for axis in ("0", "1"):
 #
 # <iframe src="runs/reading_a_report/training.html"
 # title="Training"
-# loading="lazy" width="100%" height="400" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="330" style="border: 0"></iframe>
 #
 # ## The run, data and environment
 #
-# The last tables say what was run, on which data, with which versions on which machine, from which
-# commit, and with which settings: what one needs to do it again. `diffstride train
-# runs/.../config.yaml` does.
+# The last tables say in one line what the run came to, with J, the value of the paper's regulariser
+# on strides, and the seconds of a training step:
+#
+# <iframe src="runs/reading_a_report/the_run.html"
+# title="The run"
+# loading="lazy" width="100%" height="155" style="border: 0"></iframe>
+#
+# Then come the data, the versions, the machine and the commit, and folded together all settings:
+# what one needs to do it again. `diffstride train runs/.../config.yaml` does.
 #
 # <iframe src="runs/reading_a_report/data_and_environment.html"
 # title="Data and environment"
-# loading="lazy" width="100%" height="560" style="border: 0"></iframe>
+# loading="lazy" width="100%" height="650" style="border: 0"></iframe>
 
 # %%
 again = (RUN / "config.yaml").read_text()
