@@ -201,6 +201,6 @@ assert torch.allclose(constant, expected, atol=1e-3)
 assert torch.allclose(in_file, expected, atol=1e-3)
 
 # %% [markdown]
-# More on which layers can be converted, on U-Nets, and on what to leave alone:
-# [convert](../convert.md). A network from the hub is trained with `transformers.Trainer` in the
-# same way: hand it an optimiser made of `parameter_groups`.
+# More on which layers can be converted and what to leave alone: [convert](../convert.md). A network
+# from the hub is trained with `transformers.Trainer` in the same way, with an optimiser made of
+# `parameter_groups`: [Hugging Face](../huggingface.md).

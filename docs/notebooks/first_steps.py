@@ -249,5 +249,6 @@ assert not any(isinstance(layer, DiffStride2d) for layer in frozen.modules())
 
 # %% [markdown]
 # Where to go from here: [a network that you have already](convert_transformers.md), [what
-# resolution sound needs](sound_resolution.md), [how to read a report](reading_a_report.md), or the
-# page on [training](../training.md).
+# resolution sound needs](sound_resolution.md), [how to read a report](reading_a_report.md); more on
+# [training](../training.md), [budgets](../budgets.md) and [what to do with a network that has
+# learned](../deploy.md).

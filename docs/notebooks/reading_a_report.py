@@ -243,8 +243,8 @@ assert torch.__version__ in parts["Data and environment"]
 #
 # A report of several runs, of a sweep or of a search has other parts besides, and is made by
 # `diffstride report FOLDER...`. What is in the folder of a run is told in
-# [training](../training.md), and how all of this is done for sound in [what resolution does my
-# sound need](sound_resolution.md).
+# [training](../training.md), more on resolution and on what a per cent of stride buys in [reading
+# what was learned](../resolution.md).
 
 # %%
 assert "Try a stride" in report

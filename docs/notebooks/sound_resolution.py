@@ -191,5 +191,6 @@ assert last_accuracy("high-1k") < 0.7
 # %% [markdown]
 # What the curves do not say is what a network could do that has learned with less resolution from
 # the beginning: it may need less than one that was free to use all there was. That is why the last
-# step is to train again. Spectrograms have two axes, time and frequency, and can be asked about
+# step is to train again. More on the command: [how much resolution does my task
+# need](../resolution.md). Spectrograms have two axes, time and frequency, and can be asked about
 # each: [sound](../audio.md).
