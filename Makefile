@@ -63,7 +63,7 @@ dist: .venv/ready  ## A wheel and an sdist in dist/, checked: metadata, files, a
 	$(BIN)/python -m release.check_dist dist
 
 clean:  ## Remove what the other commands made
-	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis dist runs site
+	rm -rf .venv .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist runs site
 
 # The environment is made anew from scratch whenever what it is made of changes.
 .venv/ready: pyproject.toml constraints.txt

@@ -64,7 +64,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -98,7 +98,14 @@ def test_pages_work_in_a_browser_without_a_net(site):
     home = f"http://127.0.0.1:{server.server_port}/"
     with chromium.browser(chromium.find()) as page:
         page.screen(390, 844, phone=True)
-        for path in ("", "results/", "api/budget/", "glossary/", "panel/"):
+        for path in (
+            "",
+            "results/",
+            "api/budget/",
+            "glossary/",
+            "panel/",
+            "notebooks/reading_a_report/",
+        ):
             page.open_address(home + path)
             assert page.run("document.documentElement.scrollWidth") <= 390, path
         panel = "document.querySelector('iframe.panel').contentDocument"
