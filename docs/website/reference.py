@@ -45,6 +45,18 @@ GROUPS = {
             *(f"SpectralUpsample{n}d" for n in (2, 1, 3)),
         ),
     ),
+    "rivals": Group(
+        "Methods of others",
+        "Layers of five published ways to downsample.",
+        tuple(
+            f"{kind}{n}d"
+            for kind in (
+                *("BlurPool", "FrequencyLowCut", "PolyphaseSample"),
+                *("ShapeAdaptor", "LearnedResize"),
+            )
+            for n in (2, 1, 3)
+        ),
+    ),
     "functional": Group(
         "Functions",
         "What the layers compute, as pure functions in `diffstride.functional`: no parameters, "
