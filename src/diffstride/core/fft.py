@@ -3,8 +3,17 @@
 The only module that calls ``torch.fft``. Frequencies are cut at the end of a half spectrum, never
 of a full one, and every inverse is given its length. Of the last bin of an even length the inverse
 takes the real part: the lone cosine.
+
+The cosines of a mirrored axis take a real FFT of the same length, for the samples in another order,
+and a turn of each frequency:
+
+    x[0], x[2], x[4], …, x[5], x[3], x[1]  →  V[k]        Σ x[n] cos(πk(n + ½)/N) = Re V[k]·w,
+                                                      Σ x[n] cos(π(N − k)(n + ½)/N) = −Im V[k]·w
+
+with w = exp(−iπk/(2N)) and k up to N/2.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -95,3 +104,112 @@ class _HalfSpectrum(torch.autograd.Function):
 def _column(vector: Tensor, dim: int) -> Tensor:
     """Return the vector, shaped to multiply the axis ``dim`` of a tensor."""
     return vector.reshape(-1, *[1] * (-1 - dim))
+
+
+def apply_cosines(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
+    """Filter one axis with a weight for each of the M lowest cosines, resample it to M.
+
+    An axis of N < M samples has N cosines, and the others stay 0. For the backward pass it keeps
+    the coefficients of these cosines, as large as the smaller of input and output.
+
+    >>> apply_cosines(torch.ones(2, 8), dim=-1, kept=3, weights=torch.ones(3))
+    tensor([[2.6667, 2.6667, 2.6667],
+            [2.6667, 2.6667, 2.6667]])
+    """
+    size = shape_of(x)[dim]
+    functions = kept if kept <= size else size
+    counted = torch.full((functions,), 2 / kept, dtype=x.dtype, device=x.device)
+    counted[0] = 1 / kept
+    weights = weights[:functions] * counted
+    if is_followed():
+        return _sum_of_cosines(_cosines(x, dim, functions) * _column(weights, dim), dim, kept)
+    if x.numel() == 0:  # an empty batch, which MKL refuses
+        shape = list(x.shape)
+        shape[dim] = kept
+        return x.narrow(dim, 0, 1).expand(shape) * weights.sum()
+    coefficients: Tensor = _Cosines.apply(x, dim, functions)  # type: ignore[no-untyped-call]
+    weighted = coefficients * _column(weights, dim)
+    y: Tensor = _SumOfCosines.apply(weighted, dim, kept)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _cosines(x: Tensor, dim: int, functions: int) -> Tensor:
+    """Return Σ x[n] cos(πk(n + ½)/N) for so many k, of one axis."""
+    size = shape_of(x)[dim]
+    spectrum = torch.fft.rfft(x.index_select(dim, _there_and_back(size, x)), dim=dim)
+    cos, sin = _turn(size, x, dim)
+    low = spectrum.real * cos + spectrum.imag * sin
+    bins = size // 2 + 1
+    if functions <= bins:
+        return low.narrow(dim, 0, functions).contiguous()
+    high = spectrum.real * sin - spectrum.imag * cos  # of N − k
+    high = high.narrow(dim, size - functions + 1, functions - bins).flip(dim)
+    return torch.cat([low, high], dim)
+
+
+def _sum_of_cosines(coefficients: Tensor, dim: int, size: int) -> Tensor:
+    """Return Σ c[k] cos(πk(n + ½)/N) for all n, along one axis: the adjoint of :func:`_cosines`."""
+    functions = shape_of(coefficients)[dim]
+    missing = list(shape_of(coefficients))
+    missing[dim] = size + 1 - functions
+    # c[0] counts twice, because −k counts as well as k, and there is no cosine N.
+    first, rest = coefficients.narrow(dim, 0, 1), coefficients.narrow(dim, 1, functions - 1)
+    halves = torch.cat([first, rest / 2, coefficients.new_zeros(missing)], dim)
+    low = halves.narrow(dim, 0, size // 2 + 1)
+    high = halves.narrow(dim, size - size // 2, size // 2 + 1).flip(dim)  # of N − k
+    cos, sin = _turn(size, coefficients, dim)
+    spectrum = torch.complex(low * cos + high * sin, low * sin - high * cos)
+    y = torch.fft.irfft(spectrum, n=size, dim=dim, norm="forward")
+    return y.index_select(dim, _there_and_back(size, y).argsort())
+
+
+def _there_and_back(size: int, like: Tensor) -> Tensor:
+    """Return 0, 2, 4, … up to the end and …, 5, 3, 1 back: the order of samples for the FFT."""
+    there = torch.arange(0, size, 2, device=like.device)
+    back = torch.arange(1, size, 2, device=like.device)
+    return torch.cat([there, back.flip(0)])
+
+
+def _turn(size: int, like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the cosine and sine of πk/(2N) for k up to N/2, shaped for the axis ``dim``."""
+    angle = torch.arange(size // 2 + 1, dtype=torch.float64, device="cpu") * (math.pi / 2 / size)
+    cos, sin = (_column(part.to(like.device, like.dtype), dim) for part in (angle.cos(), angle.sin()))
+    return cos, sin
+
+
+class _Cosines(torch.autograd.Function):
+    """:func:`_cosines`, which keeps nothing; its adjoint leads back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, dim: int, functions: int) -> Tensor:
+        return _cosines(x, dim, functions)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        x, ctx.dim, _ = inputs
+        ctx.size = x.shape[ctx.dim]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _SumOfCosines.apply(gradient, ctx.dim, ctx.size), None, None  # type: ignore[no-untyped-call]
+
+
+class _SumOfCosines(torch.autograd.Function):
+    """:func:`_sum_of_cosines`, which keeps nothing; its adjoint leads back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(coefficients: Tensor, dim: int, size: int) -> Tensor:
+        return _sum_of_cosines(coefficients, dim, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        coefficients, ctx.dim, _ = inputs
+        ctx.functions = coefficients.shape[ctx.dim]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Cosines.apply(gradient, ctx.dim, ctx.functions), None, None  # type: ignore[no-untyped-call]
