@@ -173,8 +173,8 @@ def _there_and_back(size: int, like: Tensor) -> Tensor:
 def _turn(size: int, like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the cosine and sine of πk/(2N) for k up to N/2, shaped for the axis ``dim``."""
     angle = torch.arange(size // 2 + 1, dtype=torch.float64, device="cpu") * (math.pi / 2 / size)
-    cos, sin = (_column(part.to(like.device, like.dtype), dim) for part in (angle.cos(), angle.sin()))
-    return cos, sin
+    cos, sin = angle.cos().to(like.device, like.dtype), angle.sin().to(like.device, like.dtype)
+    return _column(cos, dim), _column(sin, dim)
 
 
 class _Cosines(torch.autograd.Function):

@@ -115,6 +115,7 @@ class BlockProducts(nn.Module):
         later: float = 0.0,
     ) -> None:
         super().__init__()
+        self.size, self.kept = size, kept
         blocks = blocks or choose_blocks(size, kept)
         self.before, self.after = Blocks(size, blocks, later), Blocks(kept, blocks, later)
         polynomials, of_frequency = _separate(min(size, kept) // 2, blocks)
@@ -160,7 +161,7 @@ class BlockProducts(nn.Module):
         return x.reshape(after.size, *others).movedim(0, dim)
 
 
-class MirroredBlockProducts(nn.Module):
+class MirroredBlockProducts(BlockProducts):
     """The same of cosines, as :func:`diffstride.core.fft.apply_cosines` does.
 
     ``weights`` are those of the cosines 0 … M−1, or N−1 if that is less.
@@ -171,15 +172,13 @@ class MirroredBlockProducts(nn.Module):
     """
 
     def __init__(self, size: int, kept: int, weights: Tensor) -> None:
-        super().__init__()
-        self.kept = kept
         cosines = weights[: min(size, kept)]
         weights = torch.cat([cosines, cosines.new_zeros(1)])  # what would be next is 0 everywhere
-        self.products = BlockProducts(2 * size, 2 * kept, weights, later=0.5)
+        super().__init__(2 * size, 2 * kept, weights, later=0.5)
+        self.size, self.kept = size, kept
 
     def forward(self, x: Tensor, dim: int) -> Tensor:
-        y: Tensor = self.products(torch.cat([x, x.flip(dim)], dim), dim)
-        return y.narrow(dim, 0, self.kept)
+        return super().forward(torch.cat([x, x.flip(dim)], dim), dim).narrow(dim, 0, self.kept)
 
 
 def products(basis: Basis, size: int, kept: int, weights: Tensor) -> nn.Module | None:
