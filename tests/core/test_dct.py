@@ -34,6 +34,9 @@ from diffstride import (
 from diffstride.core import bases, fft
 from diffstride.layers.block_products import BlockProducts, MirroredBlockProducts
 
+# torch uses scripts for some derivatives in forward mode, and warns whoever traces by itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
+
 PATHS = ("operator", "fft")
 CONVENTIONS = ("paper", "symmetric", "tight")
 NORMS = ("ortho", "forward", "backward")
@@ -148,6 +151,7 @@ def test_axes_can_be_swapped():
     torch.testing.assert_close(functional.diff_stride(x.mT, (3.0, 1.7), **options).mT, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_derivatives_of_every_order_and_mode(path):
     options = {"smoothness": 1.5, "convention": "symmetric", "path": path, **DCT}
@@ -187,7 +191,7 @@ def test_the_fft_keeps_no_more_than_comes_out():
     assert kept <= 1.05 * y.nbytes
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.slow
 def test_a_compiled_layer_and_a_traced_one():
     layer = nn.Sequential(DiffStride2d((2.0, 1.5), path="fft", smoothness=1.0, **DCT)).eval()
     x = torch.randn(2, 3, 16, 15)
@@ -254,6 +258,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 @needs_exporter
 @pytest.mark.filterwarnings("ignore:.*times as long in the file")
 @pytest.mark.parametrize("name", LAYERS)
