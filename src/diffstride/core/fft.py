@@ -138,13 +138,13 @@ def _cosines(x: Tensor, dim: int, functions: int) -> Tensor:
     size = shape_of(x)[dim]
     spectrum = torch.fft.rfft(x.index_select(dim, _there_and_back(size, x)), dim=dim)
     cos, sin = _turn(size, x, dim)
-    low = spectrum.real * cos + spectrum.imag * sin
-    bins = size // 2 + 1
-    if functions <= bins:
+    low: Tensor = spectrum.real * cos + spectrum.imag * sin
+    # One graph is for all sizes: a compiler is not asked how many there are.
+    if not is_followed() and functions <= size // 2 + 1:
         return low.narrow(dim, 0, functions).contiguous()
     high = spectrum.real * sin - spectrum.imag * cos  # of N − k
-    high = high.narrow(dim, size - functions + 1, functions - bins).flip(dim)
-    return torch.cat([low, high], dim)
+    high = high.narrow(dim, 1, (size - 1) // 2).flip(dim)
+    return torch.cat([low, high], dim).narrow(dim, 0, functions).contiguous()
 
 
 def _sum_of_cosines(coefficients: Tensor, dim: int, size: int) -> Tensor:
@@ -159,7 +159,7 @@ def _sum_of_cosines(coefficients: Tensor, dim: int, size: int) -> Tensor:
     high = halves.narrow(dim, size - size // 2, size // 2 + 1).flip(dim)  # of N − k
     cos, sin = _turn(size, coefficients, dim)
     spectrum = torch.complex(low * cos + high * sin, low * sin - high * cos)
-    y = torch.fft.irfft(spectrum, n=size, dim=dim, norm="forward")
+    y: Tensor = torch.fft.irfft(spectrum, n=size, dim=dim, norm="forward")
     return y.index_select(dim, _there_and_back(size, y).argsort())
 
 
