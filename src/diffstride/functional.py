@@ -1,6 +1,7 @@
 """The pure functions behind the layers: no parameters, no state."""
 
 from diffstride.core.conv import diff_stride_conv as diff_stride_conv
+from diffstride.core.per_example import padded as padded
 from diffstride.core.pooling import diff_stride as diff_stride
 from diffstride.core.pooling import output_size as output_size
 from diffstride.core.pooling import spectral_pool as spectral_pool

@@ -29,7 +29,7 @@ class Basis(Protocol):
     """Whether a circular convolution multiplies each function by a complex number."""
 
     @property
-    def transform(self) -> Callable[[Tensor, int, int, Tensor], Tensor] | None:
+    def transform(self) -> Callable[[Tensor, int, int, fft.Weights], Tensor] | None:
         """How to filter and resample without matrices, if it is known: x, dim, M, weights."""
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ class Basis(Protocol):
         """Return the highest frequency that N samples can have."""
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        """Return one value for each function, from one for each different frequency."""
+        """Return one value for each function, from one for each different frequency (last axis)."""
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         """Return which frequencies are among those of the M lowest functions."""
@@ -78,7 +78,7 @@ class Fourier:
         return size // 2
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        return torch.stack([values, values], -1).flatten()[1 : kept + 1]
+        return torch.stack([values, values], -1).flatten(-2)[..., 1 : kept + 1]
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         return 2 * frequencies <= kept
@@ -142,7 +142,7 @@ class Cosine:
         return (size - 1) / 2
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        return values[:kept]
+        return values[..., :kept]
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         return 2 * frequencies < kept

@@ -14,6 +14,7 @@ with w = exp(−iπk/(2N)) and k up to N/2.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +22,11 @@ from torch import Tensor
 
 from diffstride.core.tracing import OLD_TORCH, is_followed, shape_of
 
+Weights = Tensor | Callable[[Tensor], Tensor]
+"""One for each frequency, or what multiplies a spectrum by them."""
 
-def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
+
+def apply(x: Tensor, dim: int, kept: int, weights: Weights) -> Tensor:
     """Filter one axis with a weight for each of the frequencies 0 … ⌊M/2⌋, resample it to M.
 
     An axis of N < M samples has frequencies up to ⌊N/2⌋ alone, and the others stay 0. For the
@@ -35,16 +39,17 @@ def apply(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     followed = is_followed()
     size = shape_of(x)[dim]
     highest = (kept if kept <= size else size) // 2
-    weights = weights[: highest + 1]
-    if not followed and x.numel() == 0:  # an empty batch, which MKL refuses
-        shape = list(x.shape)
-        shape[dim] = kept
-        return x.narrow(dim, 0, 1).expand(shape) * weights.sum()
+    if not callable(weights):
+        weights = weights[: highest + 1]
+        if not followed and x.numel() == 0:
+            return _empty(x, dim, kept, weights)
     # Where nothing is kept for a backward pass, all of the spectrum may wait for its product.
-    keeps = torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad)
+    learns = callable(weights) or weights.requires_grad
+    keeps = torch.is_grad_enabled() and (x.requires_grad or learns)
     first_bins: Any = _HalfSpectrum.apply if keeps and not followed else _first_bins
     spectrum = first_bins(x, dim, highest + 1)
-    y: Tensor = torch.fft.irfft(spectrum * _column(weights, dim), n=kept, dim=dim)
+    spectrum = weights(spectrum) if callable(weights) else spectrum * _column(weights, dim)
+    y: Tensor = torch.fft.irfft(spectrum, n=kept, dim=dim)
     if OLD_TORCH and y.requires_grad and not followed:
         # Of a gradient that is one number for all, as that of a sum, torch 2.6 finds no FFT.
         y.register_hook(lambda g: None if g is None else g.contiguous())  # type: ignore[no-untyped-call]
@@ -106,7 +111,7 @@ def _column(vector: Tensor, dim: int) -> Tensor:
     return vector.reshape(-1, *[1] * (-1 - dim))
 
 
-def apply_cosines(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
+def apply_cosines(x: Tensor, dim: int, kept: int, weights: Weights) -> Tensor:
     """Filter one axis with a weight for each of the M lowest cosines, resample it to M.
 
     An axis of N < M samples has N cosines, and the others stay 0. For the backward pass it keeps
@@ -118,19 +123,31 @@ def apply_cosines(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
     """
     size = shape_of(x)[dim]
     functions = kept if kept <= size else size
-    counted = torch.full((functions,), 2 / kept, dtype=x.dtype, device=x.device)
-    counted[0] = 1 / kept
-    weights = weights[:functions] * counted
-    if is_followed():
-        return _sum_of_cosines(_cosines(x, dim, functions) * _column(weights, dim), dim, kept)
-    if x.numel() == 0:  # an empty batch, which MKL refuses
-        shape = list(x.shape)
-        shape[dim] = kept
-        return x.narrow(dim, 0, 1).expand(shape) * weights.sum()
-    coefficients: Tensor = _Cosines.apply(x, dim, functions)  # type: ignore[no-untyped-call]
-    weighted = coefficients * _column(weights, dim)
-    y: Tensor = _SumOfCosines.apply(weighted, dim, kept)  # type: ignore[no-untyped-call]
+    followed = is_followed()
+    if not callable(weights):
+        counted = torch.full((functions,), 2 / kept, dtype=x.dtype, device=x.device)
+        counted[0] = 1 / kept
+        weights = weights[:functions] * counted
+        if not followed and x.numel() == 0:
+            return _empty(x, dim, kept, weights)
+    find: Any = _cosines if followed else _Cosines.apply
+    add: Any = _sum_of_cosines if followed else _SumOfCosines.apply
+    coefficients = find(x, dim, functions)
+    if callable(weights):  # by plain numbers: a vector would be kept for the backward pass
+        weighted = weights(coefficients) * (2 / kept)
+        first, rest = weighted.narrow(dim, 0, 1), weighted.narrow(dim, 1, functions - 1)
+        weighted = torch.cat([first / 2, rest], dim)
+    else:
+        weighted = coefficients * _column(weights, dim)
+    y: Tensor = add(weighted, dim, kept)
     return y
+
+
+def _empty(x: Tensor, dim: int, kept: int, weights: Tensor) -> Tensor:
+    """Return what becomes of an empty batch, which MKL refuses."""
+    shape = list(x.shape)
+    shape[dim] = kept
+    return x.narrow(dim, 0, 1).expand(shape) * weights.sum()
 
 
 def _cosines(x: Tensor, dim: int, functions: int) -> Tensor:

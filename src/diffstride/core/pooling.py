@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from diffstride.core import arguments
+from diffstride.core.per_example import diff_stride_each
 from diffstride.core.resample import resample
 from diffstride.core.rule import Rule, axis_weights, plan
 from diffstride.core.tracing import shape_of
@@ -40,7 +41,7 @@ def diff_stride(
         x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
         stride: one number of at least 1 per spatial axis, as numbers or as a tensor; a single
             number stands for every spatial axis of a batched input. A stride above the length of
-            its axis acts as that length.
+            its axis acts as that length. A tensor (batch, axes) has the strides of each example.
         smoothness: R, over how many frequencies the window falls, one number or one per axis. With
             0 it does not, and the stride has no gradient.
         crop: False keeps the size and applies the window alone.
@@ -61,7 +62,9 @@ def diff_stride(
 
     Returns:
         The downsampled tensor, in the dtype and memory format of ``x``; its size is
-        ``output_size(x's spatial size, stride, smoothness=smoothness, crop=crop)``.
+        ``output_size(x's spatial size, stride, smoothness=smoothness, crop=crop)``. With strides of
+        each example's own it is that if ``output_size`` or ``crop=False`` says one size for all,
+        else a list of (channels, *spatial), one for each example: :func:`padded` makes a batch.
 
     Raises:
         TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
@@ -75,6 +78,8 @@ def diff_stride(
     tensor(1.)
     """
     rule = Rule(smoothness, crop, output_size, size_multiple, norm, convention, window, basis, path)
+    if isinstance(stride, Tensor) and stride.ndim == 2:
+        return diff_stride_each(x, stride, rule)  # type: ignore[return-value]
     axes = spatial_axes(x, stride, "stride")
     return resample(x, plan(rule, shape_of(x)[-axes:], stride, x.device), path=path)
 
