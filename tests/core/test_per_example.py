@@ -70,7 +70,7 @@ def test_their_gradients_have_gradients(path):
 
 
 def kept_bytes(x, strides, **options):
-    """The bytes of all memory that is kept for a backward pass, each once, and of what comes out."""
+    """The bytes of the memory that is kept for a backward pass, and of what comes out."""
     saved = {}
 
     def note(tensor):

@@ -158,10 +158,11 @@ def _cosines(x: Tensor, dim: int, functions: int) -> Tensor:
     low: Tensor = spectrum.real * cos + spectrum.imag * sin
     # One graph is for all sizes: a compiler is not asked how many there are.
     if not is_followed() and functions <= size // 2 + 1:
-        return low.narrow(dim, 0, functions).contiguous()
+        # clone, or all of it would be kept for the sake of its beginning.
+        return low.narrow(dim, 0, functions).clone()
     high = spectrum.real * sin - spectrum.imag * cos  # of N − k
     high = high.narrow(dim, 1, (size - 1) // 2).flip(dim)
-    return torch.cat([low, high], dim).narrow(dim, 0, functions).contiguous()
+    return torch.cat([low, high], dim).narrow(dim, 0, functions).clone()
 
 
 def _sum_of_cosines(coefficients: Tensor, dim: int, size: int) -> Tensor:
