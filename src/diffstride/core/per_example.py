@@ -46,14 +46,14 @@ def diff_stride_each(x: Tensor, strides: Tensor, rule: Rule) -> Tensor | list[Te
         arguments.check_strides(row)
     if rule.output_size is not None:
         made = arguments.fixed_size(size, rule.output_size)
-        return _at_one_size(x, strides, rule, made, None)
+        return at_one_size(x, strides, rule, made, None)
     if not rule.crop:
-        return _at_one_size(x, strides, rule, size, numbers)
+        return at_one_size(x, strides, rule, size, numbers)
     outputs: list[Any] = [None] * len(numbers)
     for made, members in groups_by_size(size, numbers, rule).items():
         chosen = torch.tensor(members, device=x.device)
         own = [numbers[i] for i in members]
-        y = _at_one_size(x[chosen], strides[chosen.to(strides.device)], rule, made, own)
+        y = at_one_size(x[chosen], strides[chosen.to(strides.device)], rule, made, own)
         for i, output in zip(members, y.unbind(), strict=True):
             outputs[i] = output
     return outputs
@@ -101,12 +101,12 @@ def _check_shapes(x: Tensor, strides: Tensor) -> None:
         )
 
 
-def _at_one_size(
+def at_one_size(
     x: Tensor,
     strides: Tensor,
     rule: Rule,
     made: Sequence[int],
-    numbers: Sequence[Sequence[float]] | None,
+    numbers: Sequence[Sequence[float]] | None = None,
 ) -> Tensor:
     """Downsample all examples to one size; ``numbers`` are the strides if sizes follow them."""
     size, axes = shape_of(x)[2:], x.ndim - 2
