@@ -33,7 +33,7 @@ def layer(axes=2, rest=True, **options):
     network = nn.Sequential(convolution(2, 3, 3, padding=1), nn.ReLU(), pool(1), nn.Flatten())
     made = KINDS[axes](2, network if rest else None, **options).double()
     with torch.no_grad():
-        made.predictor.head[-1].weight.normal_()
+        made.predictor.head[-1].weight.normal_(std=0.5)
     return made
 
 
@@ -50,8 +50,8 @@ def test_it_starts_at_one_stride_for_all(axes):
     strides = predictor(
         torch.randn(200, 2, *SIZES[axes]) * torch.logspace(-2, 2, 200)[(..., *[None] * (axes + 1))]
     )
-    assert strides.min() == pytest.approx(1.2)
-    assert strides.max() == pytest.approx(3.0)
+    assert strides.min().item() == pytest.approx(1.2)
+    assert strides.max().item() == pytest.approx(3.0)
     assert predictor(torch.zeros(1, 2, *[1] * axes)).isfinite().all()
 
 
@@ -67,10 +67,9 @@ def test_in_eval_mode_no_example_changes_another(axes):
     model, x = layer(axes).eval(), images(axes)
     found = model(x)
     torch.testing.assert_close(found, torch.cat([model(one[None]) for one in x]))
-    sizes = {tuple(y.shape[1:]) for y in functional.diff_stride(x, model.strides_of(x))}
-    assert len(sizes) > 1
     alone = layer(axes, rest=False).eval()
     outputs = alone(x)
+    assert len({y.shape for y in outputs}) > 2
     strides = alone.strides_of(x)
     for one, stride, y in zip(x, strides, outputs, strict=True):
         options = {"convention": "tight", "smoothness": 1.0, "norm": "forward"}
