@@ -13,6 +13,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from sklearn.datasets import load_sample_images
 
 from diffstride import functional
 from diffstride.core import bases, rule, windows
@@ -79,6 +80,50 @@ def draw_basis():
         ax.plot(np.arange(grid) / grid, wave, color=GREY)
         ax.plot(np.arange(kept) / kept, samples, "o", ms=4, color=BLUE)
         ax.set(title=name, xticks=[0, 1], ylim=(-1.3, 1.3), yticks=[-1, 0, 1])
+    return figure
+
+
+def photographs(size):
+    """Squares cut from the two photographs of scikit-learn, as (many, 3, size, size)."""
+    images = torch.tensor(np.stack(load_sample_images().images)).double().movedim(-1, 1)
+    squares = images.unfold(2, size, size).unfold(3, size, size)
+    return squares.permute(0, 2, 3, 1, 4, 5).flatten(0, 2) / 255
+
+
+def draw_dct():
+    """What lies beyond the ends of an axis in both bases, and what that changes near borders."""
+    n, m, size = 48, 12, 64
+    figure, (beyond, after, borders) = plt.subplots(1, 3, figsize=(11, 3.0))
+    x = np.linspace(0, 2, n) + np.sin(np.linspace(0, 9, n)) / 2
+    position = (np.arange(n) + 0.5) / n
+    beyond.plot(position, x, color="black", lw=1.2, label="the axis")
+    after.plot(position, x, color=GREY, lw=1, label=f"x, {n} samples")
+    colours = {"fourier": ORANGE, "dct": BLUE}
+    outside = {"fourier": (x, x), "dct": (x[::-1], x[::-1])}
+    squares = photographs(size)
+    distance = np.minimum(np.arange(size), np.arange(size)[::-1])
+    for basis, colour in colours.items():
+        for shift, copy in zip((-1, 1), outside[basis], strict=True):
+            beyond.plot(position + shift, copy, color=colour, lw=1, label=basis * (shift < 0))
+        pooled = functional.spectral_resize(
+            torch.tensor(x)[None], (m,), norm="forward", basis=basis
+        )[0]
+        lies = (np.arange(m) + 0.5 * (basis == "dct")) / m + 0.5 / n * (basis == "fourier")
+        after.plot(lies, pooled, "o-", ms=3, lw=1, color=colour, label=f"{basis}, {m} samples")
+        small = functional.spectral_pool(squares, 2.0, basis=basis)
+        error = functional.spectral_resize(small, size, basis=basis) - squares
+        # Of the columns alone: each row of pixels has two ends.
+        by_column = error.square().mean((0, 1, 2)).numpy()
+        by_distance = [np.sqrt(by_column[distance == d].mean()) for d in range(size // 2)]
+        borders.plot(by_distance, "o-", ms=3, lw=1, color=colour, label=basis)
+        print(f"{basis}: {by_distance[0]:.3f} at the border, {by_distance[-1]:.3f} in the middle")
+    beyond.set(title="what lies beyond the ends", xticks=[0, 1], yticks=[], xlim=(-0.8, 1.8))
+    after.set(title=f"{n} samples to {m}", xticks=[0, 1], yticks=[])
+    borders.set(title="photographs, 64 to 32 and back", xlabel="pixels from the border")
+    borders.set(ylabel="error (rms)", ylim=(0, None), xlim=(-0.5, 16))
+    for ax in (beyond, after, borders):
+        ax.title.set_fontsize(10)
+        ax.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -224,6 +269,7 @@ def draw_norms():
 FIGURES = {
     "operator": draw_operator,
     "basis": draw_basis,
+    "dct": draw_dct,
     "window": draw_window,
     "tight": draw_tight,
     "sizes": draw_sizes,

@@ -5,6 +5,7 @@ Written with numpy alone and nothing of the library, so that a mistake would hav
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,11 @@ def kept_length(size: int, stride: float, smoothness: float) -> int:
     return max(1, min(size, math.floor(size / stride + 2 * smoothness)))
 
 
-def effective_stride(size: int, stride: float, smoothness: float, offset: float) -> float:
-    denominator = 2 * (size // 2 - smoothness / 2 - offset)
+def effective_stride(
+    size: int, stride: float, smoothness: float, offset: float, highest: float | None = None
+) -> float:
+    highest = size // 2 if highest is None else highest
+    denominator = 2 * (highest - smoothness / 2 - offset)
     lowest = size / denominator if denominator > 0 else math.inf
     if lowest > size:
         lowest = 1.0
@@ -49,10 +53,18 @@ def tight_length(size: int, stride: float) -> int:
     return max(1, math.floor(length))
 
 
-def ramp(f: int, size: int, stride: float, smoothness: float, tight: bool, offset: float):
+def ramp(
+    f: float,
+    size: int,
+    stride: float,
+    smoothness: float,
+    tight: bool,
+    offset: float,
+    highest: float | None = None,
+):
     """How high f lies in the ramp, and the derivative of that in the stride."""
     if not tight:
-        stride = effective_stride(size, stride, smoothness, offset)
+        stride = effective_stride(size, stride, smoothness, offset, highest)
         height = (smoothness + size / (2 * stride) + offset - f) / smoothness
         return height, -size / (2 * stride**2 * smoothness)
     stride = min(stride, size)
@@ -63,6 +75,37 @@ def ramp(f: int, size: int, stride: float, smoothness: float, tight: bool, offse
         return (cutoff - f) / smoothness, change / smoothness
     # A ramp that is wider than the band begins at frequency 0.
     return 1 - f / cutoff, change * f / cutoff**2
+
+
+def cosine_waves(size: int, length: int) -> Iterator[tuple[float, Array]]:
+    """The cosines of a mirrored axis: the periods of each, and what it makes of each sample."""
+    n, j = np.arange(size) + 0.5, np.arange(length)[:, None] + 0.5
+    for k in range(min(size, length)):
+        wave = np.cos(np.pi * k * j / length) * np.cos(np.pi * k * n / size)
+        yield k / 2, wave * (1 if k == 0 else 2) / length
+
+
+def fourier_waves(size: int, length: int) -> Iterator[tuple[float, Array]]:
+    """Frequency f and −f together; 0 stands alone."""
+    n, j = np.arange(size), np.arange(length)[:, None]
+    for f in range(min(size, length) // 2 + 1):
+        if f == 0:
+            wave = np.full((length, size), 1 / length)
+        elif 2 * f == length:
+            # Of the Nyquist frequency of the output only the cosine remains, as in
+            # (X[f] + X[−f]) / 2.
+            wave = np.cos(np.pi * j) * np.cos(2 * np.pi * f * n / size) / length
+        else:
+            # On the way up, the highest frequency of an even size has a mirror image too.
+            wave = 2 * np.cos(2 * np.pi * f * (j / length - n / size)) / length
+        yield f, wave
+
+
+BASES = {
+    "fourier": (fourier_waves, lambda size: size // 2),
+    "dct": (cosine_waves, lambda size: (size - 1) / 2),
+}
+"""The waves of a basis, and the highest frequency of so many samples."""
 
 
 def axis(
@@ -76,6 +119,7 @@ def axis(
     tight: bool = False,
     output: int | None = None,
     multiple: int = 1,
+    basis: str = "fourier",
 ) -> Axis:
     """The matrix of one axis, and its derivative with respect to the stride."""
     kept = tight_length(size, stride) if tight else kept_length(size, stride, smoothness)
@@ -83,22 +127,14 @@ def axis(
     if output is not None:
         kept = length = output
     gain = {"backward": 1.0, "ortho": math.sqrt(length / size), "forward": length / size}[norm]
-    n, j = np.arange(size), np.arange(length)[:, None]
     matrix, slope, on_kinks = np.zeros((length, size)), np.zeros((length, size)), []
-    for f in range(length // 2 + 1):
-        # Frequency f and −f together; 0 stands alone, and of the Nyquist frequency of the output
-        # only the cosine remains, as in (X[f] + X[−f]) / 2.
-        if f == 0:
-            wave = np.full((length, size), 1 / length)
-        elif 2 * f == length:
-            wave = np.cos(np.pi * j) * np.cos(2 * np.pi * f * n / size) / length
-        else:
-            wave = 2 * np.cos(2 * np.pi * f * (j / length - n / size)) / length
+    waves, highest = BASES[basis]
+    for f, wave in waves(size, length):
         wave = wave * gain
         if smoothness == 0:
-            matrix += wave * (f <= kept / 2)
+            matrix += wave * (f <= highest(kept))
             continue
-        height, change = ramp(f, size, stride, smoothness, tight, offset)
+        height, change = ramp(f, size, stride, smoothness, tight, offset, highest(size))
         matrix += min(1.0, max(0.0, height)) * wave
         change = change * wave
         if min(abs(height), abs(height - 1)) < 1e-9:
@@ -127,6 +163,7 @@ def axis_up(
     tight: bool = False,
     output: int | None = None,
     multiple: int = 1,
+    basis: str = "fourier",
 ) -> Axis:
     """The matrix of one axis on its way up, and its derivative with respect to the stride.
 
@@ -136,17 +173,14 @@ def axis_up(
     length = grown_length(size, stride, smoothness, tight)
     length = math.ceil(length / multiple) * multiple if output is None else output
     gain = {"backward": 1.0, "ortho": math.sqrt(length / size), "forward": length / size}[norm]
-    n, j = np.arange(size), np.arange(length)[:, None]
     matrix, slope, on_kinks = np.zeros((length, size)), np.zeros((length, size)), []
-    for f in range(size // 2 + 1):
-        # The highest frequency of an even size has a mirror image of its own on more samples.
-        alone = f == 0 or 2 * f == length
-        wave = np.cos(2 * np.pi * f * (j / length - n / size)) * (1 if alone else 2)
-        wave = wave * gain / length
+    waves, highest = BASES[basis]
+    for f, wave in waves(size, length):
+        wave = wave * gain
         if smoothness == 0:
             matrix += wave
             continue
-        height, change = ramp(f, length, stride, smoothness, tight, offset)
+        height, change = ramp(f, length, stride, smoothness, tight, offset, highest(length))
         matrix += min(1.0, max(0.0, height)) * wave
         change = change * wave
         if min(abs(height), abs(height - 1)) < 1e-9:

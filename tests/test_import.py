@@ -23,9 +23,12 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
     assert python(code).splitlines() == ["['diffstride']", "[]"]
 
 
-KINDS = ("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample")
+KINDS = (
+    *("AdaptiveStride", "DiffStride", "DiffStrideConv", "DiffUpsample"),
+    *("SpectralPool", "SpectralUpsample"),
+)
 LAYERS = {f"{kind}{n}d" for kind in KINDS for n in "123"}
-CLASSES = {"Budget", "CostModel", "StrideOptimizer", "StridePlan", "Timings"}
+CLASSES = {"Budget", "CostModel", "StrideOptimizer", "StridePlan", "StridePredictor", "Timings"}
 FUNCTIONS = {
     "convert",
     "cost",
@@ -53,6 +56,7 @@ def test_public_names():
         "diff_stride_conv",
         "diff_upsample",
         "output_size",
+        "padded",
         "spectral_pool",
         "spectral_resize",
         "window",

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from diffstride.analysis.timings import Timings as Timings
     from diffstride.analysis.training import parameter_groups as parameter_groups
     from diffstride.analysis.training import stride_penalty as stride_penalty
+    from diffstride.layers import AdaptiveStride1d as AdaptiveStride1d
+    from diffstride.layers import AdaptiveStride2d as AdaptiveStride2d
+    from diffstride.layers import AdaptiveStride3d as AdaptiveStride3d
     from diffstride.layers import BlurPool1d as BlurPool1d
     from diffstride.layers import BlurPool2d as BlurPool2d
     from diffstride.layers import BlurPool3d as BlurPool3d
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from diffstride.layers import SpectralUpsample1d as SpectralUpsample1d
     from diffstride.layers import SpectralUpsample2d as SpectralUpsample2d
     from diffstride.layers import SpectralUpsample3d as SpectralUpsample3d
+    from diffstride.layers import StridePredictor as StridePredictor
     from diffstride.strides.levels import stride_plan as stride_plan
     from diffstride.strides.optimiser import StrideOptimizer as StrideOptimizer
     from diffstride.strides.plan import StridePlan as StridePlan
@@ -56,8 +60,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _KINDS = (
-    *("DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool", "SpectralUpsample"),
-    *("BlurPool", "FrequencyLowCut", "PolyphaseSample", "ShapeAdaptor", "LearnedResize"),
+    *("AdaptiveStride", "DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool"),
+    *("SpectralUpsample", "BlurPool", "FrequencyLowCut", "PolyphaseSample", "ShapeAdaptor"),
+    "LearnedResize",
 )
 _LAYERS = [f"{kind}{n}d" for kind in _KINDS for n in (1, 2, 3)]
 # Where each public name lives: a module, and the name in it unless it is the module itself.
@@ -65,6 +70,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     **{name: ("diffstride.layers", name) for name in _LAYERS},
     "Budget": ("diffstride.analysis.budget", "Budget"),
     "CostModel": ("diffstride.analysis.cost_model", "CostModel"),
+    "StridePredictor": ("diffstride.layers", "StridePredictor"),
     "StrideOptimizer": ("diffstride.strides.optimiser", "StrideOptimizer"),
     "StridePlan": ("diffstride.strides.plan", "StridePlan"),
     "Timings": ("diffstride.analysis.timings", "Timings"),

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 SMOOTHNESS = (0.0, 0.5, 1.0, 2.5, 4.0, 8.0)
 PATHS = ("operator", "fft")
+BASES = ("fourier", "fourier", "dct")  # two in three are the paper's
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
@@ -40,6 +41,7 @@ def cases(draw, axes):
         "crop": draw(st.booleans()),
         "norm": draw(st.sampled_from(["ortho", "forward", "backward"])),
         "convention": draw(st.sampled_from(["paper", "symmetric", "tight"])),
+        "basis": draw(st.sampled_from(BASES)),
     }
     return size, strides, switches
 
@@ -143,22 +145,26 @@ def test_tight_windows_on_three_axes(case):
 
 
 @settings(max_examples=100)
-@given(st.data(), st.integers(1, 3), st.sampled_from(["ortho", "forward", "backward"]))
-def test_spectral_pooling_is_the_definition_without_a_window(data, axes, norm):
+@given(
+    st.data(),
+    st.integers(1, 3),
+    st.sampled_from(["ortho", "forward", "backward"]),
+    st.sampled_from(BASES),
+)
+def test_spectral_pooling_is_the_definition_without_a_window(data, axes, norm, basis):
     size = tuple(data.draw(st.integers(1, 40)) for _ in range(axes))
     strides = tuple(data.draw(st.floats(1, 2 * n)) for n in size)
     matrices = [
-        oracle.axis(n, s, smoothness=0, offset=0, norm=norm)
+        oracle.axis(n, s, smoothness=0, offset=0, norm=norm, basis=basis)
         for n, s in zip(size, strides, strict=True)
     ]
     x = np.random.default_rng(0).standard_normal((2, 3, *size))
     expected = oracle.forward(matrices, x)
     for path in ("operator", "fft"):
-        y = functional.spectral_pool(torch.tensor(x), strides, norm=norm, path=path)
+        options = {"norm": norm, "basis": basis, "path": path}
+        y = functional.spectral_pool(torch.tensor(x), strides, **options)
         assert np.linalg.norm(y.numpy() - expected) <= 1e-10 * np.linalg.norm(x)
-        same = functional.spectral_pool(
-            torch.tensor(x), output_size=y.shape[2:], norm=norm, path=path
-        )
+        same = functional.spectral_pool(torch.tensor(x), output_size=y.shape[2:], **options)
         assert torch.equal(same, y)
 
 
@@ -177,23 +183,21 @@ def test_the_gradient_at_a_kink_is_that_of_clamp():
     assert stride.grad.item() == pytest.approx(both, rel=1e-12)
 
 
-def away_from_kinks(size, stride, smoothness, offset, tight):
+def away_from_kinks(size, stride, smoothness, offset, tight, basis):
     """Whether, around here, the window is smooth, made with the stride itself, and of one size."""
+    waves, highest = oracle.BASES[basis]
+    frequencies, top = [f for f, _ in waves(size, size)], highest(size)
     around = (stride - 1e-3, stride + 1e-3)
     if tight:
         smooth = len({oracle.tight_length(size, s) for s in around}) == 1 and stride < size - 1e-3
-        heights = [
-            oracle.ramp(f, size, stride, smoothness, True, 0)[0] for f in range(1, size // 2 + 1)
-        ]
+        heights = [oracle.ramp(f, size, stride, smoothness, True, 0)[0] for f in frequencies[1:]]
         smooth &= abs(size / (2 * stride) - smoothness) > 1e-3
         return smooth and all(min(abs(h), abs(h - 1)) > 1e-3 for h in heights)
-    if any(oracle.effective_stride(size, s, smoothness, offset) != s for s in around):
+    if any(oracle.effective_stride(size, s, smoothness, offset, top) != s for s in around):
         return False
     if len({oracle.kept_length(size, s, smoothness) for s in around}) > 1:
         return False
-    heights = [
-        (smoothness + size / (2 * stride) + offset - f) / smoothness for f in range(size // 2 + 1)
-    ]
+    heights = [(smoothness + size / (2 * stride) + offset - f) / smoothness for f in frequencies]
     return all(min(abs(h), abs(h - 1)) > 1e-3 for h in heights)
 
 
@@ -201,19 +205,20 @@ def away_from_kinks(size, stride, smoothness, offset, tight):
 def smooth_cases(draw):
     axes = draw(st.integers(1, 3))
     convention = draw(st.sampled_from(["paper", "symmetric", "tight"]))
-    tight = convention == "tight"
+    basis = draw(st.sampled_from(BASES))
+    rule = {"tight": convention == "tight", "basis": basis}
     smoothness = draw(st.sampled_from([0.5, 1.0, 2.5, 4.0]))
     size, strides = [], []
     for i in range(axes):
         offset = float(convention == "paper" and i == axes - 1)
         n, s = draw(
             st.tuples(st.integers(1, [0, 11, 9, 6][axes]), st.floats(1.01, 6)).filter(
-                lambda pair, offset=offset: away_from_kinks(*pair, smoothness, offset, tight)
+                lambda pair, offset=offset: away_from_kinks(*pair, smoothness, offset, **rule)
             )
         )
         size.append(n)
         strides.append(s)
-    switches = {"smoothness": smoothness, "convention": convention}
+    switches = {"smoothness": smoothness, "convention": convention, "basis": basis}
     switches["crop"] = draw(st.booleans())
     switches["norm"] = draw(st.sampled_from(["ortho", "forward", "backward"]))
     return tuple(size), tuple(strides), switches

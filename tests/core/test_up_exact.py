@@ -18,6 +18,7 @@ NORMS = ("ortho", "forward", "backward")
 CONVENTIONS = ("paper", "symmetric", "tight")
 PATHS = ("operator", "fft")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+BASES = ("fourier", "fourier", "dct")  # two in three are the paper's
 SAMPLES = {1: 70, 2: 4_000, 3: 3_000}  # of one example, so that 3 axes take no longer than 1
 
 
@@ -38,6 +39,7 @@ def cases(draw, axes):
         "smoothness": draw(st.sampled_from(SMOOTHNESS)),
         "norm": draw(st.sampled_from(NORMS)),
         "convention": draw(st.sampled_from(CONVENTIONS)),
+        "basis": draw(st.sampled_from(BASES)),
     }
     rule = draw(st.sampled_from([None, None, "output_size", "size_multiple"]))
     if rule == "output_size":
@@ -109,18 +111,18 @@ def test_three_axes(case):
     check(*case)
 
 
-def resizing(size, made, norm):
+def resizing(size, made, norm, basis):
     """The matrix of an axis that is resized, either way."""
-    options = {"smoothness": 0, "offset": 0, "norm": norm, "output": made}
+    options = {"smoothness": 0, "offset": 0, "norm": norm, "output": made, "basis": basis}
     down = made <= size
     return oracle.axis(size, 1.0, **options) if down else oracle.axis_up(size, 1.0, **options)
 
 
 @settings(max_examples=150)
-@given(st.data(), st.integers(1, 3), st.sampled_from(NORMS))
-def test_resizing_each_axis_either_way(data, axes, norm):
+@given(st.data(), st.integers(1, 3), st.sampled_from(NORMS), st.sampled_from(BASES))
+def test_resizing_each_axis_either_way(data, axes, norm, basis):
     size, made = data.draw(sizes(axes)), data.draw(sizes(axes))
-    matrices = [resizing(n, m, norm) for n, m in zip(size, made, strict=True)]
+    matrices = [resizing(n, m, norm, basis) for n, m in zip(size, made, strict=True)]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 3, *size))
     y = oracle.forward(matrices, x)
@@ -129,24 +131,28 @@ def test_resizing_each_axis_either_way(data, axes, norm):
     typical = math.prod(np.linalg.norm(a.matrix) for a in matrices)
     for path in PATHS:
         x_t = torch.tensor(x, requires_grad=True)
-        y_t = functional.spectral_resize(x_t, made, norm=norm, path=path)
+        y_t = functional.spectral_resize(x_t, made, norm=norm, basis=basis, path=path)
         (y_t * torch.tensor(g)).sum().backward()
         assert_close(y_t.detach(), y, typical, torch.float64)
         assert_close(x_t.grad, dx, typical, torch.float64)
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    ("norm", "basis"), [*((norm, "fourier") for norm in NORMS), ("ortho", "dct")]
+)
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 13, 30, 31, 64, 67, 70])
-def test_every_length_from_one_to_seventy(size, norm):
+def test_every_length_from_one_to_seventy(size, norm, basis):
     """Of one axis, against the pseudo-inverse of what leads back, by linear algebra alone."""
     x = torch.eye(size, dtype=torch.float64)[None]
+    options = {"norm": norm, "basis": basis}
     for made in range(1, 71):
         for path in PATHS:
-            matrix = functional.spectral_resize(x, (made,), norm=norm, path=path)[0].mT.numpy()
+            resized = functional.spectral_resize(x, (made,), path=path, **options)
+            matrix = resized[0].mT.numpy()
             if made < size:
-                expected = oracle.axis(size, 1.0, **ROOM, norm=norm, output=made).matrix
+                expected = oracle.axis(size, 1.0, **ROOM, **options, output=made).matrix
             else:
-                back = oracle.axis(made, 1.0, **ROOM, norm=norm, output=size).matrix
+                back = oracle.axis(made, 1.0, **ROOM, **options, output=size).matrix
                 expected = np.linalg.pinv(back)
             np.testing.assert_allclose(
                 matrix, expected, atol=1e-10 * max(1, np.abs(expected).max())
@@ -156,18 +162,20 @@ def test_every_length_from_one_to_seventy(size, norm):
 ROOM = {"smoothness": 0, "offset": 0}
 
 
-def is_smooth(size, stride, smoothness, offset, tight):
+def is_smooth(size, stride, smoothness, offset, tight, basis):
     """Whether, around here, the window is smooth, made with the stride itself, and of one size."""
+    waves, highest = oracle.BASES[basis]
     around = (stride - 1e-3, stride + 1e-3)
     if len({oracle.grown_length(size, s, smoothness, tight) for s in around}) > 1:
         return False
     made = oracle.grown_length(size, stride, smoothness, tight)
     if tight and abs(made / (2 * stride) - smoothness) < 1e-3:
         return False
-    if not tight and oracle.effective_stride(made, stride, smoothness, offset) != stride:
+    window = (smoothness, offset, highest(made))
+    if not tight and oracle.effective_stride(made, stride, *window) != stride:
         return False
     heights = [
-        oracle.ramp(f, made, stride, smoothness, tight, offset)[0] for f in range(size // 2 + 1)
+        oracle.ramp(f, made, stride, smoothness, tight, offset)[0] for f, _ in waves(size, made)
     ]
     return all(min(abs(h), abs(h - 1)) > 1e-3 for h in heights[tight:])
 
@@ -176,11 +184,11 @@ def is_smooth(size, stride, smoothness, offset, tight):
 def smooth_cases(draw):
     axes = draw(st.integers(1, 3))
     convention = draw(st.sampled_from(CONVENTIONS))
-    smoothness = draw(st.sampled_from([0.5, 1.0, 2.5]))
+    smoothness, basis = draw(st.sampled_from([0.5, 1.0, 2.5])), draw(st.sampled_from(BASES))
     size, strides = [], []
     for i in range(axes):
         offset = float(convention == "paper" and i == axes - 1)
-        rule = (smoothness, offset, convention == "tight")
+        rule = (smoothness, offset, convention == "tight", basis)
         pairs = st.tuples(st.integers(1, [0, 9, 6, 3][axes]), st.floats(1.01, 2.5))
         n, s = draw(pairs.filter(lambda pair, rule=rule: is_smooth(*pair, *rule)))
         size.append(n)
@@ -189,7 +197,7 @@ def smooth_cases(draw):
     return (
         tuple(size),
         tuple(strides),
-        {"smoothness": smoothness, "convention": convention} | {"norm": norm},
+        {"smoothness": smoothness, "convention": convention, "norm": norm, "basis": basis},
     )
 
 

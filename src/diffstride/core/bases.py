@@ -29,7 +29,7 @@ class Basis(Protocol):
     """Whether a circular convolution multiplies each function by a complex number."""
 
     @property
-    def transform(self) -> Callable[[Tensor, int, int, Tensor], Tensor] | None:
+    def transform(self) -> Callable[[Tensor, int, int, fft.Weights], Tensor] | None:
         """How to filter and resample without matrices, if it is known: x, dim, M, weights."""
 
     def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ class Basis(Protocol):
         """Return the highest frequency that N samples can have."""
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        """Return one value for each function, from one for each different frequency."""
+        """Return one value for each function, from one for each different frequency (last axis)."""
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         """Return which frequencies are among those of the M lowest functions."""
@@ -78,7 +78,7 @@ class Fourier:
         return size // 2
 
     def per_function(self, values: Tensor, kept: int) -> Tensor:
-        return torch.stack([values, values], -1).flatten()[1 : kept + 1]
+        return torch.stack([values, values], -1).flatten(-2)[..., 1 : kept + 1]
 
     def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
         return 2 * frequencies <= kept
@@ -111,8 +111,51 @@ def waves(grid: int, kept: int) -> Tensor:
     return values
 
 
+class Cosine:
+    """The basis of the DCT-II: half a period, one, one and a half, … of a cosine, and a constant.
+
+    They are all waves of an axis that goes on as its mirror image, and then as itself again. So
+    both its ends meet their like, and none meets the other end. There is one function for each
+    frequency, and M of them end below M/2, so that windows and sizes mean what they mean in the
+    Fourier basis.
+
+    >>> analysis, synthesis = Cosine().matrices(5, 5)
+    >>> torch.allclose(synthesis @ analysis, torch.eye(5, dtype=torch.float64))
+    True
+    >>> Cosine().frequencies(4)
+    tensor([0.0000, 0.5000, 1.0000, 1.5000], dtype=torch.float64)
+    """
+
+    wraps = False
+    transform = staticmethod(fft.apply_cosines)
+
+    def matrices(self, size: int, kept: int) -> tuple[Tensor, Tensor]:
+        functions = kept if kept <= size else size
+        counted = torch.full((functions,), 2 / kept, dtype=torch.float64, device="cpu")
+        counted[0] = 1 / kept
+        return cosines(size, functions), cosines(kept, functions).mT * counted
+
+    def frequencies(self, kept: int) -> Tensor:
+        return count(kept) / 2
+
+    def highest(self, size: int) -> float:
+        return (size - 1) / 2
+
+    def per_function(self, values: Tensor, kept: int) -> Tensor:
+        return values[..., :kept]
+
+    def is_kept(self, frequencies: Tensor, kept: int) -> Tensor:
+        return 2 * frequencies < kept
+
+
+def cosines(grid: int, kept: int) -> Tensor:
+    """Return the M lowest cosines of a mirrored axis, one in each row, on a grid, in float64."""
+    # πk(n + ½)/N is 2π·k(2n + 1)/(4N), with whole numbers to be reduced.
+    return angles(count(kept), 2 * count(grid) + 1, 4 * grid).cos()
+
+
 FOURIER = Fourier()
-BASES: dict[str, Basis] = {"fourier": FOURIER}
+BASES: dict[str, Basis] = {"fourier": FOURIER, "dct": Cosine()}
 """By the name that ``basis=`` takes; the real Fourier basis is the paper's."""
 
 

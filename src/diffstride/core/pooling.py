@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from diffstride.core import arguments
+from diffstride.core.per_example import diff_stride_each
 from diffstride.core.resample import resample
 from diffstride.core.rule import Rule, axis_weights, plan
 from diffstride.core.tracing import shape_of
@@ -40,7 +41,7 @@ def diff_stride(
         x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
         stride: one number of at least 1 per spatial axis, as numbers or as a tensor; a single
             number stands for every spatial axis of a batched input. A stride above the length of
-            its axis acts as that length.
+            its axis acts as that length. A tensor (batch, axes) has the strides of each example.
         smoothness: R, over how many frequencies the window falls, one number or one per axis. With
             0 it does not, and the stride has no gradient.
         crop: False keeps the size and applies the window alone.
@@ -53,13 +54,17 @@ def diff_stride(
             δ = 0 everywhere, so that axes can be swapped. With ``"tight"`` the window's fall ends
             at N/(2S), where that of the others begins, so that stride 2 makes 16 of 32 samples.
         window: the shape of the window's fall, ``"ramp"`` (the paper's) or ``"raised_cosine"``.
-        basis: the functions of an axis of which the lowest are kept, ``"fourier"``.
+        basis: the functions of an axis of which the lowest are kept. ``"fourier"`` (the paper's)
+            joins both ends of an axis; ``"dct"``, that of the discrete cosine transform, mirrors
+            the axis at its ends. Sizes are the same.
         path: ``"operator"`` (matrix products), ``"fft"``, or ``"auto"``, which takes the cheaper
             one for the length of each axis. The numbers are the same.
 
     Returns:
         The downsampled tensor, in the dtype and memory format of ``x``; its size is
-        ``output_size(x's spatial size, stride, smoothness=smoothness, crop=crop)``.
+        ``output_size(x's spatial size, stride, smoothness=smoothness, crop=crop)``. With strides of
+        each example's own it is that if ``output_size`` or ``crop=False`` says one size for all,
+        else a list of (channels, *spatial), one for each example: :func:`padded` makes a batch.
 
     Raises:
         TypeError: if ``x`` is not a floating-point tensor, or the stride's values can't be read.
@@ -73,6 +78,8 @@ def diff_stride(
     tensor(1.)
     """
     rule = Rule(smoothness, crop, output_size, size_multiple, norm, convention, window, basis, path)
+    if isinstance(stride, Tensor) and stride.ndim == 2:
+        return diff_stride_each(x, stride, rule)  # type: ignore[return-value]
     axes = spatial_axes(x, stride, "stride")
     return resample(x, plan(rule, shape_of(x)[-axes:], stride, x.device), path=path)
 
@@ -160,14 +167,17 @@ def window(
     crop: bool = True,
     convention: str = "symmetric",
     window: str = "ramp",
+    basis: str = "fourier",
 ) -> Tensor:
-    """Return the window of one axis, for the frequencies 0, 1, … that are kept.
+    """Return the window of one axis, for the frequencies f that are kept.
+
+    They are 0, 1, … ⌊M/2⌋ in the Fourier basis, and 0, ½, 1, … (M−1)/2 in that of the DCT.
 
     1. M = ``output_size(size, stride)``, or N without ``crop``.
     2. S is clamped to what an axis of N samples can use, from S_min(N) to N.
-    3. m(f) = clip((R + N/(2S) + δ − f) / R, 0, 1) for f = 0 … ⌊M/2⌋, or another window of that
-       cut-off; for R = 0 it is 1 on the frequencies that are kept. A tight window ends at the
-       cut-off: m(f) = clip((N/(2S) − f) / min(R, N/(2S)), 0, 1).
+    3. m(f) = clip((R + N/(2S) + δ − f) / R, 0, 1) for each f, or another window of that cut-off;
+       for R = 0 it is 1 on the frequencies that are kept. A tight window ends at the cut-off:
+       m(f) = clip((N/(2S) − f) / min(R, N/(2S)), 0, 1).
 
     Args:
         size: N, the length of the axis.
@@ -176,18 +186,21 @@ def window(
         offset: δ; 1 on the last axis with ``convention="paper"``, else 0.
         crop: whether frequencies that are not kept are left out.
         convention: ``"tight"`` ends the fall at N/(2S), the others begin it there.
-        window: as for :func:`diff_stride`.
+        window, basis: as for :func:`diff_stride`.
 
     Returns:
-        A vector of ⌊M/2⌋ + 1 values from 0 to 1, in the dtype of ``stride`` if it has one.
+        A vector of one value from 0 to 1 for each frequency, in the dtype of ``stride`` if it has
+        one.
 
     Raises:
         ValueError: if an argument is out of range; the message names it.
 
     >>> window(12, 3.0, smoothness=2.0)
     tensor([1.0000, 1.0000, 1.0000, 0.5000, 0.0000])
+    >>> window(6, 2.0, smoothness=1.0, basis="dct")
+    tensor([1.0000, 1.0000, 1.0000, 1.0000, 0.5000])
     """
-    rule = Rule(smoothness, convention=convention, window=window)
+    rule = Rule(smoothness, convention=convention, window=window, basis=basis)
     (kept,) = rule.band((size,), arguments.per_axis(stride, 1, "stride"))
     dtype = torch.get_default_dtype()
     if not isinstance(stride, Tensor):

@@ -1,5 +1,10 @@
 """Thin modules around the functions of ``core``; 1d, 2d and 3d are names of one class."""
 
+from diffstride.layers.adaptive import AdaptiveStride1d as AdaptiveStride1d
+from diffstride.layers.adaptive import AdaptiveStride2d as AdaptiveStride2d
+from diffstride.layers.adaptive import AdaptiveStride3d as AdaptiveStride3d
+from diffstride.layers.adaptive import AdaptiveStrideNd as AdaptiveStrideNd
+from diffstride.layers.adaptive import StridePredictor as StridePredictor
 from diffstride.layers.blur import BlurPool1d as BlurPool1d
 from diffstride.layers.blur import BlurPool2d as BlurPool2d
 from diffstride.layers.blur import BlurPool3d as BlurPool3d

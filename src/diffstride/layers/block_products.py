@@ -16,12 +16,17 @@ one likes. Five matrix products then do it all:
 5. functions u → samples of each block
 
 No size has to have divisors. But if B divides one, its blocks all share one matrix.
+
+Cosines of a mirrored axis of N samples are waves of one of 2N, which is the axis and its mirror
+image, with samples half a sample later.
 """
 
 import math
 
 import torch
 from torch import Tensor, nn
+
+from diffstride.core.bases import Basis, Cosine, Fourier
 
 PRECISION = 1e-7  # what the sums of products may leave out: less than float32 rounds
 LARGEST_BYTES = 4_500_000  # of the constants of one axis, if there is a way
@@ -30,11 +35,12 @@ LARGEST_BYTES = 4_500_000  # of the constants of one axis, if there is a way
 class Blocks:
     """The samples of one axis in blocks, some of which may be one sample shorter than others.
 
-    After so many ``different`` blocks, the samples lie in them as in the first one again.
+    After so many ``different`` blocks, the samples lie in them as in the first one again. The first
+    sample lies ``later`` than the axis begins.
     """
 
-    def __init__(self, size: int, number: int) -> None:
-        self.size, self.number = size, number
+    def __init__(self, size: int, number: int, later: float = 0.0) -> None:
+        self.size, self.number, self.later = size, number, later
         self.longest = -(-size // number)
         self.repeats = math.gcd(size, number)
         self.different = number // self.repeats
@@ -50,10 +56,12 @@ class Blocks:
     def places(self) -> Tensor:
         """Return where these samples lie in their block, from −1 to 1."""
         before = torch.arange(self.different, dtype=torch.float64)[:, None]
-        return 2 * (self.samples().double() * self.number / self.size - before) - 1
+        samples = self.samples().double() + self.later
+        return 2 * (samples * self.number / self.size - before) - 1
 
     def _starts(self) -> Tensor:
-        return -(-torch.arange(self.different + 1) * self.size // self.number)
+        before = torch.arange(self.different + 1) * self.size
+        return -((int(2 * self.later) * self.number - 2 * before) // (2 * self.number))
 
 
 def work(size: int, kept: int, blocks: int) -> tuple[int, int]:
@@ -83,7 +91,8 @@ class BlockProducts(nn.Module):
     """Filters and resamples an axis of N samples to M, as :func:`diffstride.core.fft.apply` does.
 
     ``weights`` are those of the frequencies 0 … ⌊M/2⌋, or ⌊N/2⌋ if that is less;
-    :func:`choose_blocks` says how many blocks unless they are given.
+    :func:`choose_blocks` says how many blocks unless they are given. Samples may lie half a sample
+    ``later``, 0.5, before as after.
 
     >>> layer = BlockProducts(100, 31, torch.ones(16, dtype=torch.float64))
     >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
@@ -97,10 +106,18 @@ class BlockProducts(nn.Module):
     read: Tensor
     written: Tensor
 
-    def __init__(self, size: int, kept: int, weights: Tensor, blocks: int | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        kept: int,
+        weights: Tensor,
+        blocks: int | None = None,
+        later: float = 0.0,
+    ) -> None:
         super().__init__()
+        self.size, self.kept = size, kept
         blocks = blocks or choose_blocks(size, kept)
-        self.before, self.after = Blocks(size, blocks), Blocks(kept, blocks)
+        self.before, self.after = Blocks(size, blocks, later), Blocks(kept, blocks, later)
         polynomials, of_frequency = _separate(min(size, kept) // 2, blocks)
         self.rank = polynomials.shape[-1]  # how many functions there are, of each parity
         last = size // self.before.repeats - 1
@@ -142,6 +159,40 @@ class BlockProducts(nn.Module):
         if dim % (len(others) + 1) == len(others):
             return x.reshape(after.size, -1).mT.reshape(*others, after.size)
         return x.reshape(after.size, *others).movedim(0, dim)
+
+
+class MirroredBlockProducts(BlockProducts):
+    """The same of cosines, as :func:`diffstride.core.fft.apply_cosines` does.
+
+    ``weights`` are those of the cosines 0 … M−1, or N−1 if that is less.
+
+    >>> layer = MirroredBlockProducts(100, 31, torch.ones(31, dtype=torch.float64))
+    >>> layer(torch.ones(2, 100, dtype=torch.float64), dim=-1).shape
+    torch.Size([2, 31])
+    """
+
+    def __init__(self, size: int, kept: int, weights: Tensor) -> None:
+        cosines = weights[: min(size, kept)]
+        weights = torch.cat([cosines, cosines.new_zeros(1)])  # what would be next is 0 everywhere
+        super().__init__(2 * size, 2 * kept, weights, later=0.5)
+        self.size, self.kept = size, kept
+
+    def forward(self, x: Tensor, dim: int) -> Tensor:
+        return super().forward(torch.cat([x, x.flip(dim)], dim), dim).narrow(dim, 0, self.kept)
+
+
+def products(basis: Basis, size: int, kept: int, weights: Tensor) -> nn.Module | None:
+    """Return what resamples an axis by small products, if they are known and take less time.
+
+    They take about three times as long as one large product, for the same work.
+    """
+    mirrored = isinstance(basis, Cosine)
+    if not mirrored and not isinstance(basis, Fourier):
+        return None
+    before, after = (2 * size, 2 * kept) if mirrored else (size, kept)
+    if size * kept <= 3 * work(before, after, choose_blocks(before, after))[0]:
+        return None
+    return (MirroredBlockProducts if mirrored else BlockProducts)(size, kept, weights)
 
 
 def _chebyshev(places: Tensor, degree: int) -> Tensor:

@@ -65,13 +65,11 @@ class Frozen(Counted):
             weights, self._buffers[f"weights{i}"] = self._buffers[f"weights{i}"], None
             if weights is None:
                 continue
-            # Blocks are of the Fourier basis alone. Their small products take about three times as
-            # long as a large one, for the same work.
-            work = block_products.work(n, m, block_products.choose_blocks(n, m))[0]
-            if not isinstance(self._bases[i], bases.Fourier) or n * m <= 3 * work:
+            small = block_products.products(self._bases[i], n, m, weights)
+            if small is None:
                 self._buffers[f"matrix{i}"] = dense(self._plan(i, weights.double())).to(weights)
             else:
-                self.add_module(f"products{i}", block_products.BlockProducts(n, m, weights))
+                self.add_module(f"products{i}", small)
 
     def extra_repr(self) -> str:
         return f"{times(self.size)} → {times(self.output_size)}"

@@ -103,7 +103,7 @@ def _warn_of_large_axes(model: nn.Module) -> None:
         if not isinstance(module, BlockProducts):
             continue
         layer = name.rpartition(".")[0] or "the model"
-        size, kept, blocks = module.before.size, module.after.size, module.before.number
+        size, kept, blocks = module.size, module.kept, module.before.number
         nbytes = sum(constants.nbytes for constants in module.buffers())
         if nbytes > LARGEST_BYTES:
             warnings.warn(
@@ -112,7 +112,8 @@ def _warn_of_large_axes(model: nn.Module) -> None:
                 f"inputs, sizes divisible by {blocks}, or a layer with size_multiple={blocks}",
                 stacklevel=3,
             )
-        longer = work(size, kept, blocks)[0] / (FFT_WORK * fft_macs(size, kept, size, kept))
+        macs, _ = work(module.before.size, module.after.size, blocks)
+        longer = macs / (FFT_WORK * fft_macs(size, kept, size, kept))
         if longer > 2:
             warnings.warn(
                 f"{layer} will take about {longer:.0f} times as long in the file as by FFT: an "
