@@ -4,7 +4,7 @@
 
 A small network learns handwritten digits for half a minute. They have 8×8 pixels and are shown to
 it at 32×32, which it isn't told. It has two strides for each axis: one on the image itself, and one
-behind the first convolution. All begin at 1, where nothing is taken away, and the loss has the
+behind the first convolution. All begin at 1, where maps keep their size, and the loss has the
 paper's penalty for what the network costs. FOLDER, docs/results unless given, gets
 learning-light.gif and learning-dark.gif; learning.png, their last frame, for those who want nothing
 to move; and learning.json, the numbers of the sentences below the picture, which README gets.
@@ -41,12 +41,12 @@ THEMES = {"light": ("white", "#222222", "gray_r"), "dark": ("#0d1117", "#e6edf3"
 
 
 CAPTION = (
-    "Handwritten digits (`python -m docs.learning`): strides begin at 1, where nothing is lost, "
-    "and a penalty for cost is in the loss.\n"
+    "Handwritten digits (`python -m docs.learning`): strides begin at 1, where maps keep their "
+    "size, and a penalty for cost is in the loss.\n"
     "After {steps} steps the first stride makes {middle} samples of {image}, and the second "
     "{small}; {accuracy} % of test images are right, at\n"
-    "{cost} % of the first cost. The digits were drawn with 8×8 pixels and enlarged, which the "
-    "network was not told."
+    "{cost} % of the first cost. The digits have 8×8 pixels and were enlarged, which nobody told the "
+    "network. An illustration, no benchmark."
 )
 """What README says below the picture."""
 
