@@ -45,8 +45,8 @@ CAPTION = (
     "size, and a penalty for cost is in the loss.\n"
     "After {steps} steps the first stride makes {middle} samples of {image}, and the second "
     "{small}; {accuracy} % of test images are right, at\n"
-    "{cost} % of the first cost. The digits have 8×8 pixels and were enlarged, which nobody told the "
-    "network. An illustration, no benchmark."
+    "{cost} % of the first cost. The digits have 8×8 pixels and were enlarged, which nobody told "
+    "the network. An illustration, no benchmark."
 )
 """What README says below the picture."""
 
