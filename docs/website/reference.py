@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import diffstride
-from diffstride import functional, models
+from diffstride import functional, lab, models
 
 
 class Group(NamedTuple):
@@ -108,10 +108,13 @@ GROUPS = {
     ),
     "training": Group(
         "Training",
-        "What a training loop needs besides, and callbacks for Lightning.",
+        "What a training loop needs besides: in `diffstride.lab` are what records any training for "
+        "`diffstride report`, and callbacks for Lightning and transformers.",
         (
             "parameter_groups",
-            "lab.training.callbacks.StrideMonitor",
+            "lab.Recorder",
+            "lab.StrideMonitor",
+            "lab.StrideCallback",
             "lab.training.callbacks.SmoothnessSchedule",
         ),
     ),
@@ -125,6 +128,7 @@ ENTRIES = {"models.unet": "models.unet.unet", "list_models": "models.list"}
 def public() -> set[str]:
     """Every public name, with those in the public modules, without `diffstride.` before it."""
     names = {name for name in diffstride.__all__ if name not in MODULES}
+    names |= {f"lab.{name}" for name in lab.__all__}
     inside = {"functional": functional, "models": models}
     for module, found in inside.items():
         own = {name for name, value in vars(found).items() if callable(value) and name[0] != "_"}

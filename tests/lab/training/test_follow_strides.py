@@ -81,7 +81,7 @@ def test_a_lightning_run_has_each_metric_in_the_epoch_that_it_is_of(tmp_path):
     module, monitor = Module(), StrideMonitor(folder=tmp_path / "run", sampling_rate=2.0)
     trainer = fit(module, monitor, max_epochs=3, check_val_every_n_epoch=2)
     run = RunRecord(tmp_path / "run")
-    assert [row["late"] for row in run.metrics] == [0, 1, 2]
+    assert [row["other late"] for row in run.metrics] == [0, 1, 2]
     assert ["test_loss" in row for row in run.metrics] == [False, True, False]
     assert run.last("mmacs") == cost(module, SIZE).macs / 1e6
     assert run.strides[0].loss_gradient == pytest.approx(monitor.rows[-2]["loss_gradient"])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from diffstride.analysis.cost_model import CostModel
@@ -21,7 +20,7 @@ NAMES = {"loss": "train_loss", "learning_rate": "lr"}
 """What logs of a training are called in the folder of a run."""
 
 
-class StrideCallback(TrainerCallback):  # type: ignore[misc]
+class StrideCallback(TrainerCallback):
     """Adds strides and costs to what a ``Trainer`` of transformers logs, and records the training.
 
     ``Trainer(..., callbacks=[StrideCallback("runs/mine", example)])``. Logs get
@@ -32,16 +31,17 @@ class StrideCallback(TrainerCallback):  # type: ignore[misc]
     training that goes on from a checkpoint goes on in its folder.
 
     The callbacks of ``report_to`` come before those that a trainer is given, and do not see what
-    these add. To have strides there as well, put this one first::
-
-        handler = trainer.callback_handler
-        handler.callbacks.insert(0, trainer.pop_callback(StrideCallback))
+    this one adds, unless it is put first: ``docs/your_training.md`` shows how.
 
     Args:
         folder: of the run, new, empty or that of the training to go on with; without it, nothing
             is recorded.
         example: a batch for the network, or the size of one example, (channels, *spatial).
         options: those of :class:`Recorder`, such as ``settings`` and ``judged_by``.
+
+    >>> from transformers import EarlyStoppingCallback
+    >>> follow = StrideCallback("runs/mine", (3, 224, 224), settings={"data": "my photographs"})
+    >>> callbacks = [follow, EarlyStoppingCallback(early_stopping_patience=3)]  # in this order
     """
 
     def __init__(
@@ -62,59 +62,44 @@ class StrideCallback(TrainerCallback):  # type: ignore[misc]
         self._ended: int | None = None
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module,
-        optimizer: Optimizer | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **known: Any
     ) -> None:
         self._logged = state.global_step
         self._begin_epoch()
         if self.folder is None or not state.is_world_process_zero:
             return
-        # That of accelerate has none of its own hooks.
-        optimizer = getattr(optimizer, "optimizer", optimizer)
-        options = {"epochs": math.ceil(args.num_train_epochs)} if args.max_steps <= 0 else {}
-        options |= {"optimizer": () if optimizer is None else optimizer} | self.options
-        self.recorder = Recorder(self.folder, model, self.size, **options)
+        optimizer = known.get("optimizer")
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's, without hooks
+        options: dict[str, Any] = {"optimizer": () if optimizer is None else optimizer}
+        if args.max_steps <= 0:
+            options["epochs"] = math.ceil(args.num_train_epochs)
+        self.recorder = Recorder(self.folder, known["model"], self.size, **options | self.options)
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
         self._begin_epoch()
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **known: Any
     ) -> None:
+        logs: dict[str, Any] | None = known.get("logs")
         if logs is None or "train_runtime" in logs or any(name[:5] == "eval_" for name in logs):
             return  # the summary at the end, or an evaluation, of which on_evaluate hears
         if "loss" in logs:
             self._losses.append((max(1, state.global_step - self._logged), logs["loss"]))
             self._logged = state.global_step
         self._keep({NAMES.get(k, k): v for k, v in logs.items() if k not in ("loss", "epoch")})
-        found = self._now(model)
+        found = self._now(known["model"])
         logs |= found
         state.log_history[-1] |= found
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module,
-        metrics: dict[str, Any] | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **known: Any
     ) -> None:
+        metrics: dict[str, Any] | None = known.get("metrics")
         if metrics is None:
             return
         self._keep({k: v for k, v in metrics.items() if k[:5] == "eval_" and k[5:] not in SPEEDS})
-        found = {f"eval_{name}": value for name, value in self._now(model).items()}
+        found = {f"eval_{name}": value for name, value in self._now(known["model"]).items()}
         metrics |= found
         state.log_history[-1] |= found
 

@@ -46,6 +46,10 @@ class StrideMonitor(Callback):
         folder: of a run, which a :class:`diffstride.lab.Recorder` writes for ``diffstride report``,
             with all that was logged of an epoch: new, empty, or that of a training to go on with.
         options: those of the recorder, such as ``settings`` and ``judged_by``.
+
+    >>> from lightning import Trainer
+    >>> monitor = StrideMonitor(input_size=(3, 32, 32), path="strides.csv")
+    >>> trainer = Trainer(callbacks=[monitor], logger=False, enable_checkpointing=False)
     """
 
     def __init__(
