@@ -5,7 +5,7 @@
 # what one layer does to a picture, watch strides move, ask what the network costs, hold it to half
 # of that, and turn it into constants.
 #
-# The digits come with scikit-learn. All of it takes some ten seconds.
+# The digits come with scikit-learn. All of it takes well under a minute.
 
 # %%
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ from diffstride import Budget, DiffStride2d, cost, freeze, parameter_groups, str
 from diffstride.functional import window
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # the same sums on every machine
+torch.set_num_threads(1)  # sums, and so results, would depend on the number of cores
 
 # %% [markdown]
 # ## The data

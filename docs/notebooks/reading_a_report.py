@@ -229,7 +229,7 @@ for axis in ("0", "1"):
 
 # %%
 again = (RUN / "config.yaml").read_text()
-print(again[:90], "...")
+print(*again.splitlines()[:7], "...", sep="\n")
 
 assert "digits" in parts["The run"]
 assert torch.__version__ in parts["Data and environment"]

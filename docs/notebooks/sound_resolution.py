@@ -107,7 +107,10 @@ for task in TASKS:
     diffstride(f"train signals_small --data.path {FOLDER}/data/{task} --name {task} {OPTIONS}")
     print()
 
-assert last_accuracy("low") > 0.95 and last_accuracy("high") > 0.95
+for task in TASKS:
+    first = [row for row in read_rows(FOLDER / task / "strides.csv") if row["layer"] == "sampling"]
+    assert 750 < float(first[-1]["cutoff"]) < 1300  # Hz
+    assert last_accuracy(task) > 0.95
 
 # %% [markdown]
 # Both tasks are learned. Now read the first row of each table. The first stride lets pass about
