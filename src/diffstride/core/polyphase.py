@@ -77,12 +77,14 @@ def polyphase_sample(
             f"grids must have one number for each of {shape[0]} examples, got the shape "
             f"{tuple(grids.shape)}"
         )
-    begins, rest = [], grids
+    begins: list[Tensor] = []
+    rest = grids
     for s in reversed(strides):
         begins.insert(0, rest.remainder(s))
         rest = rest.div(s, rounding_mode="floor")
     examples = torch.arange(x.shape[0], device=x.device)
-    return Sampled(parts[(*begins, examples)], grids)
+    places = (*begins, examples)
+    return Sampled(parts[places], grids)
 
 
 def _largest(parts: Tensor, axes: int) -> Tensor:

@@ -47,6 +47,7 @@ def shape_adaptor(
         TypeError: if ``x`` is not a floating-point tensor.
         ValueError: if a share is not from 0 to 1, or ``largest`` not a whole number above 1.
 
+    >>> import torch
     >>> x = torch.tensor([[[0.0, 4.0, 2.0, 6.0]]])
     >>> shape_adaptor(x, 0.0, largest=2)
     tensor([[[4., 6.]]])
@@ -81,7 +82,8 @@ def _mixed(x: Tensor, share: Any, largest: int, kept: Sequence[int], axes: Seque
     wanted = [kept[i] if i in axes else n for i, n in enumerate(size)]
     pool: Any = getattr(F, f"max_pool{len(kept)}d")
     smaller = _resized(pool(x, kernel, ceil_mode=True), wanted)
-    return smaller * (1 - share) + _resized(x, wanted) * share
+    y: Tensor = smaller * (1 - share) + _resized(x, wanted) * share
+    return y
 
 
 def _resized(x: Tensor, size: Sequence[int]) -> Tensor:

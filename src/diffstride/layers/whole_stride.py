@@ -10,7 +10,7 @@ from diffstride.layers.resizer import Resizer, Size
 class WholeStrideNd(Resizer):
     """The base of layers with a whole stride, which leave ⌈N/S⌉ of N samples of each axis."""
 
-    rule = Rule(0.0, norm="forward")  # type: ignore[assignment]
+    rule = Rule(0.0, norm="forward")
     is_planned = False
     method: str
     """What it is called in messages."""

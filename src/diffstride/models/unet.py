@@ -29,8 +29,7 @@ class UpBlock(nn.Module):
     def __init__(self, spec: Spec, inputs: int, outputs: int, down: nn.Module) -> None:
         super().__init__()
         self.narrow = spec.conv(inputs, outputs, 1)
-        in_a_basis = isinstance(down, Resizer) and down.is_planned
-        self.up = down.up() if in_a_basis else None
+        self.up = down.up() if isinstance(down, Resizer) and down.is_planned else None
         """What undoes the layer on the way down; None where that works in no basis."""
         self.layers = nn.Sequential(*_twice(spec, 2 * outputs, outputs))
         self.mode = INTERPOLATION[spec.dims]
