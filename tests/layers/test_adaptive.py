@@ -69,7 +69,7 @@ def test_in_eval_mode_no_example_changes_another(axes):
     torch.testing.assert_close(found, torch.cat([model(one[None]) for one in x]))
     alone = layer(axes, rest=False).eval()
     outputs = alone(x)
-    assert len({y.shape for y in outputs}) > 2
+    assert len({y.shape for y in outputs}) > 1
     strides = alone.strides_of(x)
     for one, stride, y in zip(x, strides, outputs, strict=True):
         options = {"convention": "tight", "smoothness": 1.0, "norm": "forward"}

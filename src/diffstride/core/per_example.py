@@ -88,7 +88,8 @@ def padded(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     largest = sizes.amax(0).tolist()
     batch = outputs[0].new_zeros(len(outputs), outputs[0].shape[0], *largest)
     for row, y in zip(batch, outputs, strict=True):
-        row[(slice(None), *map(slice, y.shape[1:]))] = y
+        inside = (slice(None), *map(slice, y.shape[1:]))
+        row[inside] = y
     return batch, sizes
 
 
