@@ -61,6 +61,8 @@ def test_public_names():
         "spectral_pool",
         "spectral_resize",
         "window",
+        *("blur_pool", "frequency_low_cut", "polyphase_sample"),
+        *("shape_adaptor", "learned_resize"),
     }
 
 
