@@ -14,6 +14,7 @@ from diffstride.analysis.stride_table import stride_table
 from diffstride.lab.data import images, pictures, spectrogram
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.recordings import WINDOW_LENGTH
+from diffstride.lab.runs.config import OF_TORCH
 from diffstride.lab.runs.data_config import DataConfig
 from diffstride.lab.runs.run_folder import Run
 from diffstride.models.pretrained import CONFIG, WEIGHTS, read_config
@@ -228,7 +229,7 @@ def export_run(folder: str | Path, path: str | Path | None = None, best: bool = 
         files, checked = [target / name for name in (CONFIG, WEIGHTS)], ""
     megabytes = sum(file.stat().st_size for file in files) / 1e6
     lines = [f"{target}: {megabytes:.2f} MB{checked}"]
-    if run.config.model.downsampling in ("diffstride", "spectral"):
+    if run.config.model.downsampling not in OF_TORCH:
         rows = stride_table(model, size).rows
         lines.append(f"strides {', '.join(times(row.strides, '{:.2f}') for row in rows)}")
     return lines

@@ -128,8 +128,10 @@ class RunRecord:
 
         self.strides = _strides(folder / "strides.csv", self.data_facts)
         self.sizes_known = bool(self.strides) and all(min(s.sizes) > 0 for s in self.strides)
-        # Windows can be drawn only where all layers have the same but for their strides.
+        # Windows can be drawn only where all layers have the same but for their strides, and some
+        # methods learn strides without windows.
         alike = self.config["model"].get("windows_alike", True)
+        alike = alike and self.config["model"].get("downsampling", "diffstride") == "diffstride"
         self.windows_known = self.sizes_known and bool(alike)
         # The global striding factor: the product of all learnable strides of all axes.
         self.striding_factor = math.prod(stride.last for stride in self.strides)

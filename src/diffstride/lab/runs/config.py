@@ -34,6 +34,11 @@ Kind: TypeAlias = Literal[
     "shape_adaptor",
     "bilinear",
 ]
+OF_TORCH = ("strided", "average", "max")
+"""Kinds of which layers of torch do the work: they have no table of strides."""
+LEARNING = ("diffstride", "shape_adaptor", "bilinear")
+CUTTING = ("diffstride", "spectral", "flc")
+"""Kinds that let no frequency pass beyond their cut-off."""
 
 
 @dataclass(frozen=True)

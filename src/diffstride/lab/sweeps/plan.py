@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from diffstride.lab.runs.config import Config
+from diffstride.lab.runs.config import LEARNING, Config
 from diffstride.lab.runs.config_file import flat
 from diffstride.lab.training import recipes
 
@@ -122,7 +122,7 @@ def effective(config: Config) -> Config:
     default = Config()
     model, optim = config.model, config.optim
     changed: dict[str, Any] = {"name": default.name, "out": default.out}
-    if model.downsampling != "diffstride":
+    if model.downsampling not in LEARNING:
         model = replace(model, **{n: getattr(default.model, n) for n in OF_LEARNED_STRIDES})
         of_strides = ("stride_lr", "strides_by")
         optim = replace(optim, **{n: getattr(default.optim, n) for n in of_strides})

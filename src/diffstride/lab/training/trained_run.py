@@ -16,7 +16,7 @@ from diffstride.files import seal, unseal, write
 from diffstride.lab.data.labelled_files import DataError
 from diffstride.lab.data.splitting import ADVICE
 from diffstride.lab.runs.axes import Axis, data_axes
-from diffstride.lab.runs.config import DENSE, Config
+from diffstride.lab.runs.config import CUTTING, DENSE, OF_TORCH, Config
 from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
@@ -169,7 +169,7 @@ def count_answers(module: Learner, batches: Iterable[Any]) -> None:
 def learned_strides(folder: str | Path, best: bool = False) -> StrideTable:
     """Return the stride table of a run's network; a RunError if its layers have no such strides."""
     run = Run.open(folder)
-    if run.config.model.downsampling not in ("diffstride", "spectral"):
+    if run.config.model.downsampling in OF_TORCH:
         wrong = f"has downsampling {run.config.model.downsampling!r}, and no strides to learn"
         raise RunError(f"{folder} {wrong}: those of its config.yaml, or of the textbook, stay")
     axes, size = data_axes(run.data, run.config.data.kind), tuple(run.data["size"])
@@ -189,13 +189,15 @@ def summary(folder: str | Path) -> list[str]:
         lines[0] += f", of images that had {score.text(float(noisy))} with their noise"
     if skipped := run.data.get("skipped"):
         lines.append(f"{len(skipped)} files could not be read and were left out: data.json")
-    if run.config.model.downsampling not in ("diffstride", "spectral"):
+    if run.config.model.downsampling in OF_TORCH:
         return [*lines, f"{float(last['mmacs']):.1f} M MACs, no strides to learn"]
     table = learned_strides(folder)
-    passes = "what layers do not let pass, skips carry past them"
-    if run.config.model.name not in DENSE:
-        passes = _what_passes(table, data_axes(run.data, run.config.data.kind))
-    return [*lines, str(table), passes]
+    lines.append(str(table))
+    if run.config.model.name in DENSE:
+        lines.append("what layers do not let pass, skips carry past them")
+    elif run.config.model.downsampling in CUTTING:
+        lines.append(_what_passes(table, data_axes(run.data, run.config.data.kind)))
+    return lines
 
 
 def _what_passes(table: StrideTable, axes: Sequence[Axis]) -> str:
