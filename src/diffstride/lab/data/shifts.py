@@ -34,7 +34,7 @@ def directions(along: Sequence[bool]) -> list[tuple[int, ...]]:
     """Return every direction in which examples can be moved along some of their axes.
 
     Each has −1, 0 or 1 for each axis, with 0 for all axes that are not to be moved along. In an
-    image there are eight: up, down, left, right and the four between them.
+    image there are eight: up, down, left, right and the four between them, which come last.
 
     >>> directions([True, False])
     [(-1, 0), (1, 0)]
@@ -42,4 +42,5 @@ def directions(along: Sequence[bool]) -> list[tuple[int, ...]]:
     8
     """
     steps = [(-1, 0, 1) if is_moved else (0,) for is_moved in along]
-    return [direction for direction in itertools.product(*steps) if any(direction)]
+    every = filter(any, itertools.product(*steps))
+    return sorted(every, key=lambda direction: [step != 0 for step in direction[::-1]])

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from diffstride.lab.reports import chapters, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, RunGroup, Section
 from diffstride.lab.reports.formats import mean_sd, percent, plus_minus
-from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
 from diffstride.lab.runs.documents import json_text
 from diffstride.lab.runs.resolution import TEST_DATA
 from diffstride.lab.runs.robust import (
-    RATE,
     RESIZED,
     UNCHANGED,
     Row,
@@ -83,11 +82,9 @@ def _of_several(chapter: Chapter) -> list[Block]:
     """A line for each group of runs, with means over its runs, and figures with each method."""
     groups = [(g, [run for run in g.runs if run.robust]) for g in chapter.groups]
     groups = [(group, runs) for group, runs in groups if runs]
-    names = list(
-        dict.fromkeys(n for _, runs in groups for r in runs for n in corruptions(r.robust))
-    )
-    head = ["runs", "n", "accuracy", SAME, CORRUPTED, *names]
-    head += ["at other sizes"]
+    measured = [run for _, runs in groups for run in runs]
+    names = list(dict.fromkeys(name for run in measured for name in corruptions(run.robust)))
+    head = ["runs", "n", "accuracy", *SUMMARY_HEAD, *names, "at other sizes"]
     table = [_means(group, runs, names) for group, runs in groups]
     columns = list(dict.fromkeys(group.column for group, _ in groups))
     colours = [chapter.columns.index(name) for name in columns]
@@ -147,7 +144,7 @@ def table_rows(rows: Sequence[Row]) -> list[list[str]]:
     return [
         [
             f"{row.change} along {row.along}" if row.along else row.change,
-            "" if row.change == RATE else how(row),
+            how(row),
             percent(row.accuracy),
             f"{100 * row.low:.1f} to {100 * row.high:.1f} %",
             percent(row.same),

@@ -135,8 +135,9 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     """Return in words what was measured: of moves, of corruptions, of other sizes and rates."""
     whole, moved, worse = (row_of(rows, name) for name in (UNCHANGED, *MEANS))
     answers = f"{_band(moved.same, moved.same_low, moved.same_high)} of the examples"
-    along = list(moves(rows))[-1]
-    far = f"up to {moved.strength} {moved.unit} along {along}"
+    ways = list(moves(rows))
+    where = "in every direction" if len(ways) > 1 else f"along {ways[0]}"
+    far = f"up to {moved.strength} {moved.unit} {where}"
     said = [f"Moved by {far}, {answers} get the answer that they get unmoved"]
     means = {
         name: sum(row.accuracy for row in own) / len(own) for name, own in corruptions(rows).items()
@@ -145,26 +146,23 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     band = _band(worse.accuracy, worse.low, worse.high)
     accuracy = f"the accuracy is {band}, of {_percent(whole.accuracy)} as they are"
     said.append(f"Corrupted, {accuracy}; least with {least}: {_percent(means[least])}")
-    others = [row for row in rows if row.change in (RESIZED, RATE)]
-    if others:
-        parts = [f"{_percent(row.accuracy)} {how(row)}" for row in others]
-        said.append(f"At other sizes the accuracy is {', '.join(parts)}")
+    if others := [row for row in rows if row.change in (RESIZED, RATE)]:
+        parts = [f"{_percent(row.accuracy)} at {how(row)}" for row in others]
+        said.append(f"The accuracy is {', '.join(parts)}")
     return said
 
 
 def how(row: Row) -> str:
     """Return how much examples were changed, in words.
 
-    >>> how(Row("blur", "", 2, 1.0, "pixels", *[0.5] * 6, 10, "digits", "last"))
-    '1 pixels'
+    >>> blur = Row("blur", "", 2, 1.0, "pixels", *[0.5] * 6, 10, "digits", "last")
+    >>> how(blur), how(blur._replace(amount=1.5))
+    ('1 pixel', '1.5 pixels')
     """
-    if row.change == RESIZED:
-        return f"with {short(row.amount)} times the samples along each axis"
-    if row.change == RATE:
-        return f"with {short(row.amount)} times the samples, the network brought to that rate"
     if row.change in (UNCHANGED, *MEANS):
         return ""
-    return f"{short(row.amount)} {row.unit}".strip()
+    is_one = row.amount == 1 and " " not in row.unit
+    return f"{short(row.amount)} {row.unit.removesuffix('s') if is_one else row.unit}"
 
 
 def _band(value: float, low: float, high: float) -> str:

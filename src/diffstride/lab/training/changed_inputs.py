@@ -69,7 +69,9 @@ def changes(kind: str, axes: Sequence[Axis]) -> Iterator[Change]:
     for i, ratio in enumerate(RATIOS, 1):
         yield Change(RESIZED, "", i, ratio, "times the size", None, ratio)
         if kind == "signals":
-            yield Change(RATE, "", i, ratio, "times the rate", None, ratio)
+            yield Change(
+                RATE, "", i, ratio, "times the rate, the network brought to it", None, ratio
+            )
 
 
 def _move(offsets: tuple[int, ...], x: Tensor, numbers: Tensor) -> Tensor:
