@@ -15,7 +15,7 @@ from PIL import Image, ImageSequence
 
 from diffstride.lab.cli import COMMANDS
 from diffstride.lab.training.command_line import read_recipe
-from docs import cost, differences, figures, learning, resolution, results, search
+from docs import cost, differences, figures, learning, resolution, results, search, shifts
 from tests.lab.reports.folders import write_sweep
 
 ROOT = Path(__file__).parents[1]
@@ -158,6 +158,7 @@ OTHERS = {  # by how the names of their files begin: the place of a table, and w
     "early": ("early", resolution.early),
     "search": ("search", results.searches),
     "rates": ("rates", results.learning_rates),
+    "shifts": ("shifts", shifts.tables),
     **{kind: (kind, partial(results.listed, name)) for kind, name in results.LISTS.items()},
 }
 
