@@ -212,7 +212,7 @@ class RunRecord:
     @property
     def robustness(self) -> tuple[float | None, float | None]:
         """What tables show of that: the two numbers of ``SUMMARY_HEAD``."""
-        return tuple(summary(self.robust)) if self.robust else (None, None)
+        return summary(self.robust) if self.robust else (None, None)
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:

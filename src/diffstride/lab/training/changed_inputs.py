@@ -150,7 +150,7 @@ def _on_real_parts(given: Given, numbers: Tensor, change: Function) -> Given:
     if not lengths:
         return (change(x, numbers),)
     y = x.clone()
-    for length in lengths[0].unique().tolist():
+    for length in sorted(set(lengths[0].tolist())):
         own = lengths[0] == length
         y[own, :, :length] = change(x[own, :, :length], numbers[own])
     return (y, *lengths)

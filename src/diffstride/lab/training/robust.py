@@ -113,7 +113,7 @@ class Table:
         shares = np.stack([values, low, high], 1).clip(0, 1).reshape(-1, 6)
         examples = sum(map(len, self.right.values()))
         found = [
-            Row(*key, *map(float, numbers), examples, **facts)
+            Row._make((*key, *map(float, numbers), examples, facts["data"], facts["weights"]))
             for key, numbers in zip(self.sums, shares, strict=True)
         ]
         return sorted(found, key=lambda row: row.change in (EVERY_MOVE, EVERY_CORRUPTION))
