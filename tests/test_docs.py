@@ -175,6 +175,18 @@ def test_tables_of_their_own_kind_say_what_was_measured(kind):
     assert pages.count(f"<!-- {name} -->\n{make()}\n<!-- /{name} -->") == 1
 
 
+def test_ways_to_downsample_are_in_the_order_of_what_stays_the_same():
+    shares = {name: "50" for name in shifts.HEAD}
+    lines = [
+        shares | {"column": way, "same": same}
+        for way, same in [("blur", "95"), ("strided", "80"), ("blur", "97"), ("strided", "99")]
+    ]
+    assert [*shifts.in_order(lines)] == ["strided", "blur"]  # by the mean, and not the best
+    *_, first, second = shifts.table(lines).splitlines()
+    assert first.startswith("| strided | 50.0 | 50.0 ± 0.0 | 89.5 ± 13.4 |")
+    assert second.startswith("| blur | 50.0 | 50.0 ± 0.0 | 96.0 ± 1.4 |")
+
+
 def test_ways_of_learning_strides_are_shown_as_they_were_measured():
     page = (results.ROOT / "docs/results.md").read_text()
     assert f"<!-- estimators -->\n{results.estimators()}\n<!-- /estimators -->" in page

@@ -146,9 +146,11 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     band = _band(worse.accuracy, worse.low, worse.high)
     accuracy = f"the accuracy is {band}, of {_percent(whole.accuracy)} as they are"
     said.append(f"Corrupted, {accuracy}; least with {least}: {_percent(means[least])}")
-    if others := [row for row in rows if row.change in (RESIZED, RATE)]:
-        parts = [f"{_percent(row.accuracy)} at {how(row)}" for row in others]
-        said.append(f"The accuracy is {', '.join(parts)}")
+    for change in (RESIZED, RATE):
+        if own := [row for row in rows if row.change == change]:
+            accuracies = ", ".join(_percent(row.accuracy) for row in own)
+            amounts = ", ".join(short(row.amount) for row in own)
+            said.append(f"The accuracy is {accuracies} at {amounts} {own[0].unit}")
     return said
 
 

@@ -66,12 +66,12 @@ def changes(kind: str, axes: Sequence[Axis]) -> Iterator[Change]:
         for strength, amount in list(enumerate(corruption.amounts))[1:]:
             apply = partial(_corrupt, name, strength)
             yield Change(name, "", strength, amount, unit, apply)
-    for i, ratio in enumerate(RATIOS, 1):
-        yield Change(RESIZED, "", i, ratio, "times the size", None, ratio)
-        if kind == "signals":
-            yield Change(
-                RATE, "", i, ratio, "times the rate, the network brought to it", None, ratio
-            )
+    sizes = {RESIZED: "times the size"}
+    if kind == "signals":
+        sizes[RATE] = "times the rate, the network brought to it"
+    for name, unit in sizes.items():
+        for i, ratio in enumerate(RATIOS, 1):
+            yield Change(name, "", i, ratio, unit, None, ratio)
 
 
 def _move(offsets: tuple[int, ...], x: Tensor, numbers: Tensor) -> Tensor:
