@@ -20,7 +20,7 @@ from docs.results import DATA, name_of, put, rows
 
 TITLES = {
     "shifts-digits": "1,797 handwritten digits",
-    "shifts-cifar10": "2,000 images of CIFAR-10",
+    "shifts-cifar10": "1,000 images of CIFAR-10",
 }
 HEAD = {
     "mmacs": "M MACs",
