@@ -25,7 +25,8 @@ from docs import search
 from docs.figures import BLUE, GREEN, GREY, ORANGE, plt, save
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "cost", "lightning", "audio")]
+WITH_TABLES = ("results", "cost", "lightning", "audio", "robustness")
+PAGES = [ROOT / "docs" / f"{name}.md" for name in WITH_TABLES]
 DATA = ROOT / "docs/results"
 COLOURS = {"strided": GREY, "spectral": ORANGE, "diffstride": BLUE, "budget": GREEN}
 # The mean of max − min of so many normal numbers.
@@ -477,7 +478,7 @@ COMPARISONS = ("smoothness", "placement", "anneal")
 """Sweeps of several datasets, whose tables have a column for each."""
 LISTS = {"causes": "causes-pitch", "denoise": "denoise-imagenette"}
 """Tables of networks that differ in one thing each, and whose sweeps they are."""
-OTHERS = ("signals", "held_out", "resolution", "early", "search", "rates", *LISTS)
+OTHERS = ("signals", "held_out", "resolution", "early", "search", "rates", "shifts", *LISTS)
 """How the names of files begin that are for other tables."""
 FIGURES = {
     "cifar10-small": {"cifar10-small": draw_settings, "strides": draw_strides},

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "diffstride"
 # Plain functions without torch, which everything may use.
 EVERYWHERE = {"files", "text"}
 LIBRARY = {"core", "layers", "analysis", "surgery", "strides", "models"}
-COMMAND_LINE = ("interruption", "extras", "arguments")
+COMMAND_LINE = ("interruption", "extras", "arguments", "measurements")
 MAY_IMPORT = {
     "files": set(),
     "text": set(),
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "lab.interruption": set(),
     "lab.extras": set(),
     "lab.arguments": {"lab.runs"},
+    "lab.measurements": {"lab.arguments", "lab.runs", "lab.training", "lab.reports"},
     "lab.cli": {
         f"lab.{name}"
         for name in (*"runs training inference sweeps search reports".split(), *COMMAND_LINE)

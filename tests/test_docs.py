@@ -15,7 +15,7 @@ from PIL import Image, ImageSequence
 
 from diffstride.lab.cli import COMMANDS
 from diffstride.lab.training.command_line import read_recipe
-from docs import cost, differences, figures, learning, resolution, results, search
+from docs import cost, differences, figures, learning, resolution, results, search, shifts
 from tests.lab.reports.folders import write_sweep
 
 ROOT = Path(__file__).parents[1]
@@ -158,6 +158,7 @@ OTHERS = {  # by how the names of their files begin: the place of a table, and w
     "early": ("early", resolution.early),
     "search": ("search", results.searches),
     "rates": ("rates", results.learning_rates),
+    "shifts": ("shifts", shifts.tables),
     **{kind: (kind, partial(results.listed, name)) for kind, name in results.LISTS.items()},
 }
 
@@ -172,6 +173,18 @@ def test_tables_of_their_own_kind_say_what_was_measured(kind):
     name, make = OTHERS[kind]
     pages = "\n".join(page.read_text() for page in results.PAGES)
     assert pages.count(f"<!-- {name} -->\n{make()}\n<!-- /{name} -->") == 1
+
+
+def test_ways_to_downsample_are_in_the_order_of_what_stays_the_same():
+    shares = {name: "50" for name in shifts.HEAD}
+    lines = [
+        shares | {"column": way, "same": same}
+        for way, same in [("blur", "95"), ("strided", "80"), ("blur", "97"), ("strided", "99")]
+    ]
+    assert [*shifts.in_order(lines)] == ["strided", "blur"]  # by the mean, and not the best
+    *_, first, second = shifts.table(lines).splitlines()
+    assert first.startswith("| strided | 50.0 | 50.0 ± 0.0 | 89.5 ± 13.4 |")
+    assert second.startswith("| blur | 50.0 | 50.0 ± 0.0 | 96.0 ± 1.4 |")
 
 
 def test_ways_of_learning_strides_are_shown_as_they_were_measured():

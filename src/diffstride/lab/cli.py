@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import diffstride
 from diffstride.lab import interruption
-from diffstride.lab.arguments import BEST, BEST_HELP, DATA, JSON, RUN, Arguments, parse, print_json
+from diffstride.lab.arguments import BEST, BEST_HELP, JSON, RUN, Arguments, parse, print_json
 from diffstride.lab.extras import advice_for_help, install_advice
+from diffstride.lab.measurements import evaluate, resolution
 
 if TYPE_CHECKING:
     from diffstride.lab.runs.search_folder import Search
@@ -20,7 +21,8 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
                                       `diffstride train RECIPE --help` all options
   diffstride search RECIPE [options]  find strides: learn them, fix them, train with them anew
   diffstride resume RUN               continue a run or a search that was interrupted
-  diffstride evaluate RUN             loss and score of a run's network on test data
+  diffstride evaluate RUN             loss and score of a run's network on test data; --robust: on
+                                      moved and corrupted data, and at other sizes
   diffstride strides RUN              what it learned: strides, sizes, costs
   diffstride resolution RUN           how much resolution the task needs along each axis
   diffstride cost RUN                 what its network costs, layer by layer
@@ -108,50 +110,12 @@ def resume(words: list[str]) -> None:
     runner.resume(args.run, _conclude)
 
 
-def evaluate(words: list[str]) -> None:
-    description = (
-        "Loss and score of a run's network on its test data, or on other data: accuracy, or PSNR."
-    )
-    args = parse("evaluate", description, words, RUN | DATA | BEST | JSON)
-    from diffstride.lab.training import trained_run
-
-    found = trained_run.evaluate(args.run, args.path, args.best)
-    if args.json:
-        return print_json(found)
-    for name, value in found.items():
-        print(f"{name.replace('_', ' ')}  {value:.4f}")
-
-
 def strides(words: list[str]) -> None:
     args = parse("strides", "What a run learned.", words, RUN | BEST | JSON)
     from diffstride.lab.training import trained_run
 
     learned = trained_run.learned_strides(args.run, args.best)
     print_json(learned.as_json()) if args.json else print(learned)
-
-
-def resolution(words: list[str]) -> None:
-    from diffstride.lab.runs.resolution import STEPS
-
-    resize = "for comparison: larger strides, which change the scale of maps too; writes nothing"
-    tried = f"cut-offs to try on each curve; {STEPS} unless given"
-    arguments: Arguments = {
-        "--steps": dict(type=int, default=STEPS, metavar="N", help=tried),
-        "--task": dict(metavar="NAME", help="one of several tasks; their mean unless given"),
-        "--resize": dict(action="store_true", help=resize),
-    }
-    description = "How much resolution the task of a run needs: accuracy as it is taken away along "
-    description += "one axis at one place. Writes resolution.csv and the report of the run anew."
-    args = parse("resolution", description, words, RUN | DATA | arguments | BEST | JSON)
-    from diffstride.lab.reports import page, resolution
-    from diffstride.lab.training.resolution import measure
-
-    options = {name: getattr(args, name) for name in ("best", "steps", "resize", "task")}
-    steps = measure(args.run, args.path, **options)
-    print(resolution.as_json(steps) if args.json else resolution.as_text(steps))
-    note = "--resize: maps had another scale than in training, which costs accuracy too; not kept"
-    note = note if args.resize else f"report {page.write([args.run])}"
-    print(note, file=sys.stderr if args.json else sys.stdout)
 
 
 def cost(words: list[str]) -> None:

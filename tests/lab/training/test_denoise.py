@@ -16,7 +16,7 @@ from diffstride.lab.data import images
 from diffstride.lab.data.noise import noise_of
 from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.training import recipes, runner
+from diffstride.lab.training import recipes, robust, runner
 from diffstride.lab.training.denoiser import Denoiser
 from diffstride.lab.training.image_quality import psnr, ssim
 from diffstride.lab.training.preparation import prepare
@@ -184,6 +184,8 @@ def test_a_budget_is_spent_on_a_held_out_part_of_colour_images(tmp_path, capsys)
     assert "Held-out PSNR" in (run.folder / "report.html").read_text()
     with pytest.raises(RunError, match=r"resolution is for networks that classify: .* by PSNR"):
         measure("runs/a")
+    with pytest.raises(RunError, match=r"--robust is for networks that classify: .* by PSNR"):
+        robust.measure("runs/a")
 
 
 def test_processes_together_count_what_one_does(trained):

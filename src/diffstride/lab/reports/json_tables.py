@@ -22,6 +22,7 @@ def run_document(folder: str | Path) -> dict[str, Any]:
     Accuracies are parts of 1, PSNRs are in dB. A folder that is no run is a ValueError.
     """
     run = open_run(folder)
+    consistency, corrupted = run.robustness
     return {
         "run": run.name,
         "folder": str(folder),
@@ -39,6 +40,8 @@ def run_document(folder: str | Path) -> dict[str, Any]:
         "mmacs": run.last("mmacs"),
         "seconds_per_step": run.seconds_per_step,
         "minutes": run.minutes,
+        "shift_consistency": consistency,
+        "corrupted_accuracy": corrupted,
     }
 
 

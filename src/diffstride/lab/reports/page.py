@@ -16,11 +16,12 @@ from diffstride.lab.reports import (
     resolution,
     restored,
     results,
+    robust,
     searches,
     trade_offs,
 )
 from diffstride.lab.reports.chapters import Chapter, Section, collect
-from diffstride.lab.reports.formats import TEMPLATES, environment, number, plus_minus
+from diffstride.lab.reports.formats import TEMPLATES, environment, number, percent, plus_minus
 from diffstride.lab.reports.panel import for_panel
 
 SECTIONS = (
@@ -30,6 +31,7 @@ SECTIONS = (
     learned_strides.strides_while_training,
     learned_strides.strides_by_setting,
     resolution.resolution_needed,
+    robust.changed_examples,
     trade_offs.what_strides_buy,
     results.score_costs,
     learned_strides.windows_on_data,
@@ -47,6 +49,7 @@ OF_SEARCHES = (
     searches.scores,
     restored.before_and_after,
     resolution.resolution_needed,
+    robust.changed_examples,
     trade_offs.what_strides_buy,
     learned_strides.windows_on_data,
     learned_strides.what_layers_let_pass,
@@ -83,7 +86,7 @@ def render(paths: Iterable[Path]) -> str:
     return _page(
         "report.html.jinja",
         ("page", "panel"),
-        {"svg": labelled},
+        {"svg": labelled, "percent": percent},
         title=" and ".join(chapter.title for chapter in chapters),
         chapters=[(chapter.title, _sections(chapter)) for chapter in chapters],
         panel=for_panel([run for chapter in chapters for run in chapter.runs]),

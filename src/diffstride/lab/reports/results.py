@@ -7,8 +7,8 @@ from typing import Any
 
 from diffstride.lab.reports import chapters, pictures, plots
 from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
-from diffstride.lab.reports.formats import number
-from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.formats import number, percent
+from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
 from diffstride.lab.reports.tables import (
     FIRST_STRIDES,
@@ -216,6 +216,7 @@ def every_run(chapter: Chapter) -> Section:
     """A table with a row for each run."""
     runs, several = chapter.runs, len(chapter.runs) > 1
     tasks = list(dict.fromkeys(task for run in runs for task in run.task_scores))
+    measured = SUMMARY_HEAD if any(run.robust for run in runs) else ()
     rows = [
         [
             run.name,
@@ -224,13 +225,14 @@ def every_run(chapter: Chapter) -> Section:
             *(run.score.short(run.task_scores.get(task)) for task in tasks),
             f"{_strides_at(run, 0)} → {_strides_at(run, -1)}" if run.strides else run.beginning,
             *map(number, (run.penalty, run.last("mmacs"), run.seconds_per_step)),
+            *(map(percent, run.robustness) if measured else ()),
             run.progress.replace(" of ", "/"),
         ]
         for run in runs
     ]
     caption = f"{len(runs)} runs, after their last epochs" if several else "After its last epoch"
     head = ["run", "downsampling", heading(chapter.scores), *tasks]
-    head += ["strides", "J", "MMACs", "s per step", "epochs"]
+    head += ["strides", "J", "MMACs", "s per step", *measured, "epochs"]
     folded = len(runs) > chapters.MOST_SINGLE_RUNS
     table = chapters.table(caption, head, rows, folded)
     return Section("All runs" if several else "The run", "", table)

@@ -22,7 +22,8 @@ from diffstride.lab.runs.documents import (
     read_rows,
     read_yaml,
 )
-from diffstride.lab.runs.run_folder import read_facts
+from diffstride.lab.runs.robust import Row, read_robust, summary
+from diffstride.lab.runs.run_folder import Run, read_facts
 
 MOST_EXAMPLES = 3
 LATER_COLUMNS = ("cost_saved", "loss_gradient", "loss_gradient_error", "cutoff")
@@ -41,6 +42,8 @@ SETTINGS: dict[str, Any] = {
     "trainer.epochs": int,
 }
 """The types of the settings that reports make use of."""
+SUMMARY_HEAD = ("same when moved", "corrupted")
+"""How tables call the two numbers of changed examples: a share of answers, and an accuracy."""
 T = TypeVar("T")
 
 
@@ -202,6 +205,16 @@ class RunRecord:
     def last_layer(self) -> list[StrideHistory]:
         """The strides of the last layer that learns some."""
         return next(reversed(self.layers.values()), [])
+
+    @cached_property
+    def robust(self) -> list[Row]:
+        """How the network does on changed examples, if that was measured."""
+        return _if_there(Run(self.folder).robust_file, read_robust) or []
+
+    @property
+    def robustness(self) -> tuple[float | None, float | None]:
+        """What tables show of that: the two numbers of ``SUMMARY_HEAD``."""
+        return summary(self.robust) if self.robust else (None, None)
 
     @cached_property
     def examples(self) -> list[tuple[str, Array]]:

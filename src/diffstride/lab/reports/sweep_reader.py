@@ -36,6 +36,10 @@ class Cell:
     mmacs: float | None = None
     seconds_per_step: float | None = None
     penalty: float | None = None
+    consistency: float | None = None
+    """The share of moved examples with the same answer, if it was measured."""
+    corrupted: float | None = None
+    """The accuracy on corrupted examples."""
 
 
 class Sweep:
@@ -130,6 +134,7 @@ class Sweep:
             mean(run.last("mmacs") for run in runs.values()),
             mean(run.seconds_per_step for run in runs.values()),
             mean(run.penalty for run in runs.values()),
+            *(mean(run.robustness[i] for run in runs.values()) for i in range(2)),
         )
 
     def spread(self, column: str, metric: Metric) -> tuple[float | None, float | None]:

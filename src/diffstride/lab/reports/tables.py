@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from diffstride.files import write
 from diffstride.lab.reports import formats
-from diffstride.lab.reports.formats import UNKNOWN, Lines, mean, mean_sd, or_dash, plus_minus
-from diffstride.lab.reports.run_reader import RunRecord
+from diffstride.lab.reports.formats import UNKNOWN, Lines, mean_sd, or_dash, percent, plus_minus
+from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
+from diffstride.lab.reports.sweep_notes import notes
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 from diffstride.lab.runs.axes import in_units
 from diffstride.lab.runs.documents import DamagedFile, write_rows
@@ -17,19 +18,10 @@ from diffstride.text import aligned, short, times
 
 RUNS_HEAD = ("first strides", "all strides", "maps ÷")
 CSV_COLUMNS = "row column metric n mean sd paper_mean paper_sd mmacs seconds_per_step penalty"
+CSV_COLUMNS += " shift_consistency corrupted_accuracy"
 FIRST_STRIDES = "Strides of the first layer, and up to which frequency they let pass"
 FIRST_STRIDES_HEAD = ["task", "time", "frequency", "Hz", "cycles per channel"]
 FIRST_STRIDES_DIGITS = (2, 2, 2, 4)  # as the paper has them
-MOST_MISSING = 10
-SHARED_SETTINGS = {
-    ("model", "name"): "{}",
-    ("model", "width"): "width {:g}",
-    ("model", "smoothness"): "R = {:g}",
-    ("data", "held_out"): "{} of the training set held out to test on",
-    ("data", "batch_size"): "batches of {}",
-    ("trainer", "steps"): "{} steps an epoch",
-    ("trainer", "epochs"): "epochs: {}",
-}
 
 
 def compare(folders: Sequence[str | Path]) -> str:
@@ -37,7 +29,8 @@ def compare(folders: Sequence[str | Path]) -> str:
 
     Then the strides of the first layer, the product of all, how many times smaller the last maps
     are than the input, and up to which frequency everything passes all layers, along each axis; the
-    units are in the head if all runs have the same. A network for several tasks has its mean
+    units are in the head if all runs have the same. If it was measured, how they do on changed
+    examples comes last. A network for several tasks has its mean
     score, and a line below for each task. A folder that is no run is a ValueError.
     """
     runs = []
@@ -48,10 +41,12 @@ def compare(folders: Sequence[str | Path]) -> str:
     unit = f" ({' × '.join(dict.fromkeys(same))})" if same else ""
     judged = heading(run.score for run in runs)
     head = ("run", "downsampling", judged, *RUNS_HEAD)
-    lines: list[tuple[str, ...]] = [(*head, f"cut-off{unit}", "M MACs", "minutes")]
+    measured = SUMMARY_HEAD if any(run.robust for run in runs) else ()
+    lines: list[tuple[str, ...]] = [(*head, f"cut-off{unit}", "M MACs", "minutes", *measured)]
+    rest = [""] * (6 + len(measured))
     for run in runs:
         if not (run.metrics and run.times):
-            lines.append((run.name, run.downsampling, "no epoch yet", *[""] * 6))
+            lines.append((run.name, run.downsampling, "no epoch yet", *rest))
             continue
         line = (
             run.name,
@@ -63,9 +58,10 @@ def compare(folders: Sequence[str | Path]) -> str:
             _cutoffs(run, with_units=same is None),
             or_dash(run.last("mmacs"), ".1f"),
             f"{run.minutes:.1f}",
+            *(map(percent, run.robustness) if measured else ()),
         )
         tasks = [(name, run.score.short(value)) for name, value in run.task_scores.items()]
-        lines += [line, *((f"  {name}", "", value, *[""] * 6) for name, value in tasks)]
+        lines += [line, *((f"  {name}", "", value, *rest) for name, value in tasks)]
     return "\n".join(aligned(lines))
 
 
@@ -174,6 +170,10 @@ def _tables(sweep: Sweep) -> Iterator[tuple[str, Lines]]:
                 lines.append(["  paper", *(plus_minus(cell.paper, digits) for cell in cells)])
             lines.append(["  M MACs", *(or_dash(cell.mmacs) for cell in cells)])
             lines.append(["  s per step", *(or_dash(cell.seconds_per_step) for cell in cells)])
+            if any(cell.consistency is not None for cell in cells):
+                both = zip(*((cell.consistency, cell.corrupted) for cell in cells), strict=True)
+                for name, shares in zip(SUMMARY_HEAD, both, strict=True):
+                    lines.append([f"  {name}", *map(percent, shares)])
             if sweep.regularised:
                 lines.append(["  J", *(or_dash(cell.penalty) for cell in cells)])
         if sweep.mean in sweep.rows and sweep.comparable:
@@ -193,7 +193,8 @@ def _csv_rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
             for column, cell in zip(sweep.columns, sweep.cells(row, metric), strict=True):
                 figures = [*cell.here, None, None][:2] + [*cell.paper, None, None][:2]
                 costs = [cell.mmacs, cell.seconds_per_step, cell.penalty]
-                values = [row, column, metric.column, cell.count, *figures, *costs]
+                shares = [x if x is None else 100 * x for x in (cell.consistency, cell.corrupted)]
+                values = [row, column, metric.column, cell.count, *figures, *costs, *shares]
                 yield dict(zip(CSV_COLUMNS.split(), values, strict=True))
 
 
@@ -212,87 +213,3 @@ def _costs(sweep: Sweep) -> tuple[Lines, list[dict[str, Any]]]:
             csv_row = {"row": row, "column": column, "value": values[column]}
             csv_rows.append(csv_row | {"paper_relative": next(iter(cell.paper), None)})
     return lines, csv_rows
-
-
-def notes(sweep: Sweep) -> list[str]:
-    """The heading of the table, then what holds for all of it, and what does not."""
-    plan, missing, total = sweep.plan, sweep.missing(), len(sweep.names)
-    seeds = plan["seeds"]
-    means = "seeds, that of a mean over settings too" if sweep.mean in sweep.rows else "seeds"
-    judged = f"test {sweep.score.title} in {sweep.score.words}"
-    lines = [
-        f"{plan['title']}: {judged} after the last epoch, mean ± sd over {means}",
-        f"Scale {plan['scale']}, n = {len(seeds)} (seed{'s' * (len(seeds) > 1)} "
-        f"{', '.join(map(str, seeds))})" + "".join(f", {fact}" for fact in _shared(sweep)) + ".",
-        "M MACs are of the network as it is in the end, for one example; seconds per step are of "
-        f"the last epoch{_what_a_step_is(sweep)}.",
-        *_windows(sweep),
-        *_budgets(sweep),
-    ]
-    if missing:
-        more = len(missing) - MOST_MISSING
-        listed = ", ".join(missing[:MOST_MISSING]) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"{total - len(missing)} of {total} runs are finished; missing: {listed}.")
-    return lines
-
-
-def _what_a_step_is(sweep: Sweep) -> str:
-    """What is in the seconds of a step: runs of earlier versions have its evaluation in them."""
-    alone = [run.steps_timed_alone for run in sweep.runs.values() if run.seconds_per_step]
-    if not any(alone):
-        return ", its evaluation included" if alone else ""
-    return ", without its evaluation" + ("" if all(alone) else ", but for runs made before that")
-
-
-def _shared(sweep: Sweep) -> Iterator[str]:
-    """What all runs have in common of data, network and length."""
-    runs = list(sweep.runs.values())
-    data = [run.config["data"] for run in runs]
-    tasks = dict.fromkeys(task for settings in data for task in settings.get("task", ()))
-    names = {Path(str(settings.get("path") or "digits")).name for settings in data}
-    if tasks:
-        yield f"data {', '.join(tasks)}"
-    else:
-        counts = {(run.data_facts.get("train"), run.data_facts.get("test")) for run in runs}
-        if len(names) == len(counts) == 1:
-            ((train, test),) = counts
-            yield f"data {names.pop()} ({train} examples to train on, {test} to test on)"
-    for (section, name), form in SHARED_SETTINGS.items():
-        values = [run.config[section].get(name) for run in runs]
-        if values and values[0] is not None and all(value == values[0] for value in values):
-            yield form.format(values[0])
-
-
-def _windows(sweep: Sweep) -> Iterator[str]:
-    """Which methods have which windows, if windows differ."""
-    windows: dict[str, dict[str, None]] = {}
-    for entry, run in sweep.begun():
-        if run.downsampling == "diffstride":
-            window = f"R = {run.smoothness:g}, {run.convention} convention"
-            windows.setdefault(window, {})[sweep.title(entry["column"])] = None
-    if len(windows) > 1:
-        listed = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
-        yield f"Windows differ. {listed}."
-
-
-def _budgets(sweep: Sweep) -> Iterator[str]:
-    """The rows whose budgets are above the cost of the first method, and the runs over theirs."""
-    costs: dict[tuple[str, str], list[float | None]] = {}
-    for entry, run in sweep.begun():
-        costs.setdefault((entry["row"], entry["column"]), []).append(run.last("mmacs"))
-    first, above, exceeded = sweep.columns[0], {}, []
-    for entry, run in sweep.begun():
-        row, budget, used = entry["row"], run.config.get("macs_budget"), run.last("mmacs")
-        other = f"multi_{first}" if entry["column"].startswith("multi_") else first
-        cost = mean(costs.get((row, other), ()))
-        if budget and cost and budget > 1.01 * cost and run.downsampling == "diffstride":
-            above[row] = f"{row} {budget / cost - 1:.0%}"
-        if run.finished and budget and used is not None and used > 1.05 * budget:
-            exceeded.append(f"{entry['name']} {used:.3g} of {budget:.3g}")
-    if above:
-        reason = "where learnable strides can't cost as little"
-        rows = ", ".join(above.values())
-        yield f"Budgets are above the cost of {sweep.title(first)} {reason}: {rows}."
-    if exceeded:
-        listed = ", ".join(dict.fromkeys(exceeded))  # a run may be in several places
-        yield f"Over their budgets by more than a twentieth, in M MACs: {listed}."

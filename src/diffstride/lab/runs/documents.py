@@ -27,6 +27,12 @@ def whole_numbers(least: int, most: int) -> Column:
 
 
 NUMBERS: Column = float, "a number", lambda number: True
+AT_LEAST_0: Column = float, "a number of at least 0", lambda number: number >= 0
+SHARE: Column = float, "a number from 0 to 1", lambda share: 0 <= share <= 1
+WORD: Column = str, "a word", bool
+TEXT: Column = str, "a word", lambda word: True
+LAST_OR_BEST: Column = str, "last or best", lambda word: word in ("last", "best")
+"""Which weights of a run were measured."""
 STRIDE_COLUMNS: dict[str, Column] = {
     "epoch": whole_numbers(0, 10**12),
     "step": whole_numbers(0, 10**12),
@@ -38,8 +44,8 @@ STRIDE_COLUMNS: dict[str, Column] = {
     # Those of older runs have none of these; and cells are empty where there is nothing to say.
     "cost_saved": NUMBERS,
     "loss_gradient": NUMBERS,
-    "loss_gradient_error": (float, "a number of at least 0", lambda error: error >= 0),
-    "cutoff": (float, "a number of at least 0", lambda frequency: frequency >= 0),
+    "loss_gradient_error": AT_LEAST_0,
+    "cutoff": AT_LEAST_0,
 }
 """The columns of strides.csv. Other tables share some; all their others hold numbers."""
 STEP_SECONDS = "step_seconds"

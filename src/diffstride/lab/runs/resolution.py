@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffstride.lab.runs.documents import (
+    AT_LEAST_0,
     LARGEST_SIZE,
+    LAST_OR_BEST,
+    SHARE,
+    TEXT,
+    WORD,
     Column,
     DamagedFile,
     read_rows,
@@ -23,27 +28,24 @@ STEPS = 8
 ENOUGH = 0.99
 """The share of the full accuracy that is enough."""
 
-_WORD: Column = str, "a word", bool
-_SHARE: Column = float, "a number from 0 to 1", lambda share: 0 <= share <= 1
-_AT_LEAST_0: Column = float, "a number of at least 0", lambda number: number >= 0
 COLUMNS: dict[str, Column] = {
-    "place": _WORD,
+    "place": WORD,
     "axis": whole_numbers(0, 2),
-    "name": _WORD,
-    "unit": _WORD,
+    "name": WORD,
+    "unit": WORD,
     "cutoff": (float, "a number above 0", lambda cutoff: cutoff > 0),
     "bins": whole_numbers(1, LARGEST_SIZE),
-    "accuracy": _SHARE,
-    "low": _SHARE,
-    "high": _SHARE,
-    "kept": _AT_LEAST_0,
-    "kept_low": _AT_LEAST_0,
-    "kept_high": _AT_LEAST_0,
+    "accuracy": SHARE,
+    "low": SHARE,
+    "high": SHARE,
+    "kept": AT_LEAST_0,
+    "kept_low": AT_LEAST_0,
+    "kept_high": AT_LEAST_0,
     "examples": whole_numbers(1, 10**12),
-    "data": _WORD,
-    "weights": (str, "last or best", lambda word: word in ("last", "best")),
-    "learned": _AT_LEAST_0,
-    "task": (str, "a word", lambda word: True),
+    "data": WORD,
+    "weights": LAST_OR_BEST,
+    "learned": AT_LEAST_0,
+    "task": TEXT,
 }
 """The columns of resolution.csv; the last two may be empty."""
 OPTIONAL = ("learned", "task")

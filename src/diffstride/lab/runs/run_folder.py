@@ -35,6 +35,7 @@ class Run:
         self.times_file = folder / "times.csv"
         self.timings_file = folder / "timings.json"
         self.resolution_file = folder / "resolution.csv"
+        self.robust_file = folder / "robust.csv"
         self.restored_file = folder / "restored.json"
         self.checkpoints = folder / "checkpoints"
         self.best_file = self.checkpoints / "best.ckpt"

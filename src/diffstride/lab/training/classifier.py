@@ -53,6 +53,7 @@ class Classifier(Learner):
         loss = F.cross_entropy(scores, labels, reduction="sum")
         right = self.count_answers("test", loss, scores, labels, task)
         self.of_each.setdefault(task, []).append(right)
+        self.answers.setdefault(task, []).append(scores.argmax(1))
 
     def count_answers(
         self, split: str, loss: Tensor, scores: Tensor, labels: Tensor, task: str = ""

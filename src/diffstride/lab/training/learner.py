@@ -42,6 +42,8 @@ class Learner(LightningModule):
         self.sums: dict[tuple[str, str], Tensor] = {}
         # By task: the score of each test example that was counted.
         self.of_each: dict[str, list[Tensor]] = {}
+        # The same of classifiers: the class that each test example was taken for.
+        self.answers: dict[str, list[Tensor]] = {}
         self._budget: Budget | None = None
         self.stride_optimiser: StrideOptimizer | None = None
         """Where strides have one of their own."""
@@ -105,7 +107,7 @@ class Learner(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.sums = {key: sums for key, sums in self.sums.items() if key[0] == "train"}
-        self.of_each = {}
+        self.of_each, self.answers = {}, {}
 
     # By hand: torchmetrics needs a metric for each measure, split and task, each gathered by
     # itself, and a second way to read them for one process. One reduction here is less code, and

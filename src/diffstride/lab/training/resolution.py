@@ -19,15 +19,11 @@ from tqdm import tqdm
 from diffstride.analysis.stride_table import stride_table
 from diffstride.core import fft
 from diffstride.lab.runs.axes import Axis, data_axes
-from diffstride.lab.runs.data_config import HELD_OUT
-from diffstride.lab.runs.documents import RunError
 from diffstride.lab.runs.lock import locked
-from diffstride.lab.runs.resolution import INPUT, STEPS, TEST_DATA, Step, write_resolution
-from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.scores import ACCURACY
+from diffstride.lab.runs.resolution import INPUT, STEPS, Step, write_resolution
 from diffstride.lab.training.learner import Learner
 from diffstride.lab.training.resampling import Scores, mean_scores, scores_of_each
-from diffstride.lab.training.trained_run import load_prepared
+from diffstride.lab.training.trained_run import load_classifier
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.resizer import Resizer, resizers
 
@@ -75,17 +71,9 @@ def measure(
     """
     if steps < 1:
         raise ValueError(f"--steps must be at least 1, got {steps}")
-    if (score := Run.open(folder).score) != ACCURACY:
-        wanted = f"shares of an accuracy are measured, and {folder} is judged by {score.title}"
-        raise RunError(f"resolution is for networks that classify: {wanted}")
-    run, prepared = load_prepared(folder, data_path, best)
-    if prepared.ratio != 1:
-        wanted = f"{prepared.facts['rate']:g} samples a second, as the data that it was trained on"
-        given = f"{data_path} with {prepared.ratio:g} times as many"
-        raise RunError(f"resolution of {folder} is measured on signals of {wanted}, got {given}")
+    why = "resolution is for networks that classify: shares of an accuracy are measured"
+    run, prepared, facts = load_classifier(folder, data_path, best, why)
     size, axes = tuple(prepared.facts["size"]), data_axes(run.data, run.config.data.kind)
-    own = TEST_DATA if run.config.data.held_out is None else HELD_OUT
-    facts = {"data": data_path or own, "weights": "best" if best else "last"}
     with locked(run.folder):
         taken = Reduction(size, axes, steps, resize, task)
         found = taken.curves(prepared.module, prepared.test, facts)

@@ -19,8 +19,9 @@ from diffstride.lab.runs.axes import Axis, data_axes
 from diffstride.lab.runs.config import CUTTING, DENSE, OF_TORCH, Config
 from diffstride.lab.runs.data_config import HELD_OUT
 from diffstride.lab.runs.documents import RunError
+from diffstride.lab.runs.resolution import TEST_DATA
 from diffstride.lab.runs.run_folder import Run
-from diffstride.lab.runs.scores import NOISY
+from diffstride.lab.runs.scores import ACCURACY, NOISY
 from diffstride.lab.training.learner import Learner
 from diffstride.lab.training.preparation import Prepared, build_model, prepare
 from diffstride.text import short
@@ -154,6 +155,24 @@ def load_prepared(
         part = f"{HELD_OUT} (--data.held_out {config.data.held_out:g})"
         print(f"{folder} is judged on {part}, not on a test set", file=sys.stderr)
     return run, prepared
+
+
+def load_classifier(
+    folder: str | Path, data_path: str | None, best: bool, why: str
+) -> tuple[Run, Prepared, dict[str, str]]:
+    """Return a run as :func:`load_prepared` does, and which data and weights of it are measured.
+
+    ``why`` says in an error what needs a network that classifies, and signals of its own rate.
+    """
+    if (score := Run.open(folder).score) != ACCURACY:
+        raise RunError(f"{why}, and {folder} is judged by {score.title}")
+    run, prepared = load_prepared(folder, data_path, best)
+    if prepared.ratio != 1:
+        wanted = f"{prepared.facts['rate']:g} samples a second, as the data that it was trained on"
+        given = f"{data_path} with {prepared.ratio:g} times as many"
+        raise RunError(f"{folder} is measured on signals of {wanted}, got {given}")
+    own = TEST_DATA if run.config.data.held_out is None else HELD_OUT
+    return run, prepared, {"data": data_path or own, "weights": "best" if best else "last"}
 
 
 def count_answers(module: Learner, batches: Iterable[Any]) -> None:
