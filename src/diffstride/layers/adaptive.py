@@ -19,7 +19,7 @@ class StridePredictor(nn.Module):
 
     1. of each channel, the mean of all samples, and along each axis the logarithm of how much
        neighbours differ (root of the mean square);
-    2. two linear layers with a ReLU between, which put out u;
+    2. two linear layers with a tanh between, which put out u;
     3. S = min · (max/min)^sigmoid(u), for each axis.
 
     It starts at a constant: whatever the example, S is ``stride``.
@@ -57,7 +57,7 @@ class StridePredictor(nn.Module):
         self.axes, self.shared = axes, shared
         self.min_stride, self.max_stride = min_stride, max_stride
         self.head = nn.Sequential(
-            nn.Linear(channels * (1 + axes), hidden), nn.ReLU(), nn.Linear(hidden, self._strides)
+            nn.Linear(channels * (1 + axes), hidden), nn.Tanh(), nn.Linear(hidden, self._strides)
         )
         last: Any = self.head[-1]
         share = math.log(stride / min_stride) / math.log(max_stride / min_stride)
