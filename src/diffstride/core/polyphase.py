@@ -83,8 +83,7 @@ def polyphase_sample(
         begins.insert(0, rest.remainder(s))
         rest = rest.div(s, rounding_mode="floor")
     examples = torch.arange(x.shape[0], device=x.device)
-    places = (*begins, examples)
-    return Sampled(parts[places], grids)
+    return Sampled(parts[(*begins, examples)], grids)
 
 
 def _largest(parts: Tensor, axes: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from diffstride.lab.reports import chapters, pictures, plots
 from diffstride.lab.reports.chapters import Block, Chapter, RunGroup, Section
 from diffstride.lab.reports.formats import number, percent
-from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_reader import Metric, Sweep
 from diffstride.lab.reports.tables import (
     FIRST_STRIDES,
@@ -18,6 +18,7 @@ from diffstride.lab.reports.tables import (
 )
 from diffstride.lab.runs.axes import Axis
 from diffstride.lab.runs.config_file import flat
+from diffstride.lab.runs.robust import SUMMARY_HEAD
 from diffstride.lab.runs.scores import NOISY
 from diffstride.text import times
 

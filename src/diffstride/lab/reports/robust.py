@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from diffstride.lab.reports import chapters, plots
 from diffstride.lab.reports.chapters import Block, Chapter, Legend, RunGroup, Section
 from diffstride.lab.reports.formats import mean_sd, percent, plus_minus
-from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.runs.documents import json_text
 from diffstride.lab.runs.resolution import TEST_DATA
 from diffstride.lab.runs.robust import (
     RESIZED,
+    SUMMARY_HEAD,
     UNCHANGED,
     Row,
     corruptions,

@@ -42,8 +42,6 @@ SETTINGS: dict[str, Any] = {
     "trainer.epochs": int,
 }
 """The types of the settings that reports make use of."""
-SUMMARY_HEAD = ("same when moved", "corrupted")
-"""How tables call the two numbers of changed examples: a share of answers, and an accuracy."""
 T = TypeVar("T")
 
 
@@ -213,7 +211,7 @@ class RunRecord:
 
     @property
     def robustness(self) -> tuple[float | None, float | None]:
-        """What tables show of that: the two numbers of ``SUMMARY_HEAD``."""
+        """What tables show of that: its two numbers."""
         return summary(self.robust) if self.robust else (None, None)
 
     @cached_property

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from diffstride.files import write
 from diffstride.lab.reports import formats
 from diffstride.lab.reports.formats import UNKNOWN, Lines, mean_sd, or_dash, percent, plus_minus
-from diffstride.lab.reports.run_reader import SUMMARY_HEAD, RunRecord
+from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.sweep_notes import notes
 from diffstride.lab.reports.sweep_reader import MEAN, Sweep
 from diffstride.lab.runs.axes import in_units
 from diffstride.lab.runs.documents import DamagedFile, write_rows
+from diffstride.lab.runs.robust import SUMMARY_HEAD
 from diffstride.lab.runs.scores import Score
 from diffstride.text import aligned, short, times
 

@@ -47,6 +47,8 @@ COLUMNS: dict[str, Column] = {
 }
 """The columns of robust.csv; ``along`` and ``unit`` may be empty."""
 OPTIONAL = ("along", "unit")
+SUMMARY_HEAD = ("same when moved", "corrupted")
+"""How tables call the two numbers that stand for all rows: a share of answers, and an accuracy."""
 
 
 class Row(NamedTuple):
