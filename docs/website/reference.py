@@ -45,6 +45,11 @@ GROUPS = {
             *(f"SpectralUpsample{n}d" for n in (2, 1, 3)),
         ),
     ),
+    "adaptive": Group(
+        "AdaptiveStride",
+        "Strides that are found anew for each example.",
+        (*(f"AdaptiveStride{n}d" for n in (2, 1, 3)), "StridePredictor"),
+    ),
     "rivals": Group(
         "Methods of others",
         "Layers of five published ways to downsample.",

@@ -78,6 +78,12 @@ def padded(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
     Zeros follow what is shorter than the longest, along each axis.
 
+    Args:
+        outputs: one tensor for each example, (channels, *spatial).
+
+    Raises:
+        ValueError: if there is none.
+
     >>> batch, sizes = padded([torch.ones(2, 3), torch.ones(2, 5)])
     >>> batch.shape, sizes.tolist()
     (torch.Size([2, 2, 5]), [[3], [5]])

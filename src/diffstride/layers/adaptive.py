@@ -260,6 +260,11 @@ class AdaptiveStride2d(AdaptiveStrideNd):
 
 
 class AdaptiveStride3d(AdaptiveStrideNd):
-    """Strides for each volume or video; arguments as for :class:`AdaptiveStride2d`."""
+    """Strides for each volume or video; arguments as for :class:`AdaptiveStride2d`.
+
+    >>> layer = AdaptiveStride3d(2, stride=2.0).eval()
+    >>> [y.shape for y in layer(torch.rand(1, 2, 8, 16, 16))]
+    [torch.Size([2, 4, 8, 8])]
+    """
 
     axes = 3
