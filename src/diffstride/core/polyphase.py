@@ -83,7 +83,8 @@ def polyphase_sample(
         begins.insert(0, rest.remainder(s))
         rest = rest.div(s, rounding_mode="floor")
     examples = torch.arange(x.shape[0], device=x.device)
-    return Sampled(parts[(*begins, examples)], grids)
+    where = (*begins, examples)
+    return Sampled(parts[where], grids)
 
 
 def _largest(parts: Tensor, axes: int) -> Tensor:
