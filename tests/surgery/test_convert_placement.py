@@ -149,7 +149,7 @@ def test_records_of_before_are_carried_out_and_others_refused():
     _, report = convert(Block(), torch.rand(1, 3, 32, 32))
     assert apply_conversion(Block(), {**report.record, "version": 1}) is not None
     for changed, message in (
-        ({**report.record, "version": 4}, "must have version 1 to 3"),
+        ({**report.record, "version": 5}, "must have version 1 to 4"),
         (
             {**report.record, "sites": [{**report.record["sites"][0], "placement": "Before"}]},
             "placement must be one of after, before; got 'Before'",
