@@ -6,8 +6,8 @@ small network reads both. In front of it is `AdaptiveStride2d`, whose strides fo
 image:
 
 1. the network learns with nearly the smallest stride, 2.75, for all;
-2. the budget shrinks, then stays, and strides are learned: some must grow. Those of blurred images can
-   grow for a while without any change of what comes out, those of sharp ones can't;
+2. the budget shrinks, then stays, and strides are learned: some must grow. Those of blurred images
+   can for a while without any change of what comes out, those of sharp ones can't;
 3. strides stay, and the network learns with a size of its own for each image, as it is used later.
 
 Beside it, one stride for all: the same network and as many epochs, at 12×12 samples, the most that
