@@ -157,8 +157,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the weights (%(default)s)")
-    add("--epochs", type=int, nargs=3, default=[14, 20, 10], help="of each part (%(default)s)")
-    add("--budget", type=float, default=0.09, help="share of samples (%(default)s)")
+    add("--epochs", type=int, nargs=3, default=[14, 20, 20], help="of each part (%(default)s)")
+    add("--budget", type=float, default=0.1, help="share of samples (%(default)s)")
     add("--output", type=Path, default=Path("runs/per_example.png"), help="figure (%(default)s)")
     args = parser.parse_args()
     if min(args.epochs) < 1:
