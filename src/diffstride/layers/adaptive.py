@@ -19,8 +19,10 @@ class StridePredictor(nn.Module):
 
     1. of each channel, the mean of all samples, and along each axis the logarithm of how much
        neighbours differ (root of the mean square);
-    2. two linear layers with a tanh between, which put out u;
-    3. S = min · (max/min)^sigmoid(u), for each axis.
+    2. of these numbers, how far each lies from its mean in the latest batches of training, in
+       standard deviations;
+    3. two linear layers with a tanh between, which put out u;
+    4. S = min · (max/min)^sigmoid(u), for each axis.
 
     It starts at a constant: whatever the example, S is ``stride``.
 
@@ -59,10 +61,17 @@ class StridePredictor(nn.Module):
         self.head = nn.Sequential(
             nn.Linear(channels * (1 + axes), hidden), nn.Tanh(), nn.Linear(hidden, self._strides)
         )
+        self.register_buffer("mean", torch.zeros(channels * (1 + axes)))
+        self.register_buffer("spread", torch.ones(channels * (1 + axes)))
+        self.register_buffer("batches", torch.zeros(()))
         last: Any = self.head[-1]
         share = math.log(stride / min_stride) / math.log(max_stride / min_stride)
         nn.init.zeros_(last.weight)
         nn.init.constant_(last.bias, math.log(share / (1 - share)))
+
+    mean: Tensor
+    spread: Tensor
+    batches: Tensor
 
     @property
     def _strides(self) -> int:
@@ -77,9 +86,20 @@ class StridePredictor(nn.Module):
         return torch.cat(pooled, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        shares = self.head(self.features(x)).sigmoid()
+        features = self.features(x)
+        if self.training:
+            self._remember(features.detach())
+        shares = self.head((features - self.mean) / self.spread).sigmoid()
         strides = self.min_stride * (self.max_stride / self.min_stride) ** shares
         return strides.expand(-1, self.axes)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _remember(self, features: Tensor) -> None:
+        """Move the mean and the spread a tenth of the way to a batch's; the first sets them."""
+        share = torch.where(self.batches == 0, 1.0, 0.1).to(self.mean)
+        self.mean.lerp_(features.mean(0), share)
+        self.spread.lerp_(features.std(0, correction=0) + 1e-3, share)
+        self.batches += 1
 
     def extra_repr(self) -> str:
         return f"axes={self.axes}, min_stride={self.min_stride:g}, max_stride={self.max_stride:g}"
