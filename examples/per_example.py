@@ -159,6 +159,7 @@ def main() -> None:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the weights (%(default)s)")
     add("--epochs", type=int, nargs=3, default=[14, 20, 20], help="of each part (%(default)s)")
     add("--budget", type=float, default=0.1, help="share of samples (%(default)s)")
+    add("--alone", action="store_true", help="without one stride for all beside it")
     add("--output", type=Path, default=Path("runs/per_example.png"), help="figure (%(default)s)")
     args = parser.parse_args()
     if min(args.epochs) < 1:
@@ -180,7 +181,7 @@ def main() -> None:
         points.append(("its own", macs, accuracy))
         for kind, curve, colour in zip(KINDS, history.T, ("#a63603", "#08519c"), strict=True):
             left.plot(curve, color=colour, label=kind if seed == args.seeds[0] else None)
-        for size in (12, near):
+        for size in () if args.alone else (12, near):
             one = train_one(task, seed, sum(args.epochs), size)
             macs, accuracy = cost(one, (1, SIZE, SIZE)).macs, task.accuracy(one)
             name = f"{size}×{size}"
@@ -191,9 +192,10 @@ def main() -> None:
         mine = torch.tensor([point[1:] for point in points if point[0] == name])
         means[name] = mine.mean(0)
         right.plot(*mine.T, "o", label=name)
-    fewer = 1 - means["its own"][0] / means["12×12"][0]
-    points_more = 100 * (means["its own"][1] - means["12×12"][1])
-    print(f"a stride of its own: {fewer:.0%} fewer MACs than 12×12, {points_more:+.1f} points")
+    if not args.alone:
+        fewer = 1 - means["its own"][0] / means["12×12"][0]
+        more = 100 * (means["its own"][1] - means["12×12"][1])
+        print(f"a stride of its own: {fewer:.0%} fewer MACs than 12×12, {more:+.1f} points")
     left.set(title="mean stride of test images", xlabel="epoch", ylabel="stride S")
     right.set(title="one point a seed", xlabel="MACs of an image", ylabel="accuracy")
     for ax in (left, right):

@@ -109,15 +109,10 @@ def test_textures_refuse_a_wrong_number_of_seeds():
 def test_blurred_images_get_larger_strides(tmp_path):
     """With fewer epochs than the example itself: strides part early, accuracies take longer."""
     figure = tmp_path / "per_example.png"
-    options = ["--seeds", 0, "--epochs", 6, 6, 1, "--output", figure]
+    options = ["--seeds", 0, "--epochs", 13, 5, 1, "--alone", "--output", figure]
     result = run(EXAMPLES / "per_example.py", *options)
     assert result.returncode == 0, result.stderr
     found = re.search(r"strides: sharp ([\d.]+), blurred ([\d.]+)", result.stdout).groups()
     sharp, blurred = map(float, found)
-    assert blurred > sharp + 0.2
-    macs = {
-        name: int(n.replace(",", ""))
-        for name, n in re.findall(r"seed 0  (its own|12×12) .* ([\d,]+) MACs", result.stdout)
-    }
-    assert macs["its own"] < 0.8 * macs["12×12"]
+    assert blurred > sharp + 0.1
     assert figure.read_bytes().startswith(b"\x89PNG")
