@@ -14,7 +14,8 @@ Beside it, one stride for all: the same network and as many epochs, at 12×12 sa
 any image may have, and at the size that has about as many samples as the budget.
 
 It takes about a minute of one core for each seed. What to look at: the strides of both kinds, and
-accuracies beside costs; docs/maths.md has a table of three seeds. The figure, runs/per_example.png, shows both for all seeds.
+accuracies beside costs; docs/maths.md has a table of three seeds. The figure,
+runs/per_example.png, shows both for all seeds.
 """
 
 import argparse
