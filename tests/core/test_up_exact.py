@@ -172,7 +172,7 @@ def is_smooth(size, stride, smoothness, offset, tight, basis):
     if tight and abs(made / (2 * stride) - smoothness) < 1e-3:
         return False
     window = (smoothness, offset, highest(made))
-    if not tight and oracle.effective_stride(made, stride, *window) != stride:
+    if not tight and any(oracle.effective_stride(made, s, *window) != s for s in around):
         return False
     heights = [
         oracle.ramp(f, made, stride, smoothness, tight, offset)[0] for f, _ in waves(size, made)

@@ -14,7 +14,7 @@ from diffstride.analysis.restoring import check_copyable, copied
 from diffstride.core import arguments
 from diffstride.core.rule import REPLACING
 from diffstride.layers import conversion_record
-from diffstride.layers.converted import CONVERTED, Converted, shortening, torch_class, whole_strides
+from diffstride.layers.converted import Converted
 from diffstride.layers.returning import Returning
 from diffstride.surgery import rivals
 from diffstride.surgery.conversion_report import (
@@ -27,6 +27,8 @@ from diffstride.surgery.conversion_report import (
 )
 from diffstride.surgery.sites import (
     KINDS,
+    Site,
+    begin_site,
     check_example,
     find_sites,
     note_siblings,
@@ -219,26 +221,16 @@ def _record(
 ) -> list[dict[str, Any]]:
     """Return the record of sites that make one size: the first has a stride, others follow."""
     record: list[dict[str, Any]] = []
-    first: Any = None
+    first: Site | None = None
     for name in names:
-        module = sites[name]
-        base = torch_class(module)
-        assert base is not None
-        kind, axes, _ = CONVERTED[base]
-        strides = whole_strides(module)
-        use = next(use for use in uses if use.name == name)
-        read = use.read.root()
-        kept = "keep" if kind == "conv" else pooling
-        taken = shortening(module, axes) if kept == "keep" else (0,) * axes
-        # Others would make other sizes of a map that is downsampled before.
-        is_first = placement == "before" and kind == "conv" and not any(taken)
-        site = conversion_record.any_site(name, base, kept, is_first)
+        site = begin_site(name, sites[name], uses, pooling, placement)
+        strides, use, axes = site.strides, site.use, len(site.strides)
         if first is None:
             initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
             if options.get("output_size") == "keep":
                 options = {**options, "output_size": list(use.made.size)}
             if stride is None and options.get("convention") == "tight":
-                full = [n - k for n, k in zip(use.read.size, taken, strict=True)]
+                full = [n - k for n, k in zip(use.read.size, site.taken, strict=True)]
                 sizes = zip(full, use.made.size, initial, strict=True)
                 # A layer that pads or not makes a sample more or less than its stride says.
                 initial = tuple(s if int(n / s) == m else max(1.0, n / m) for n, m, s in sizes)
@@ -247,13 +239,13 @@ def _record(
                 highest = options.get("max_stride") or math.inf
                 lowest = options.get("min_stride", 1.0)
                 initial = tuple(min(max(s, lowest), highest) for s in initial)
-            record.append(conversion_record.leader_site(site, initial, options))
-            first = (read, taken, strides)
+            record.append(conversion_record.leader_site(site.entry, initial, options))
+            first = site
         else:
-            ratio = [a / b for a, b in zip(strides, first[2], strict=True)]
+            ratio = [a / b for a, b in zip(strides, first.strides, strict=True)]
             # The same size in, so the same size out.
-            same = first == (read, taken, strides)
-            record.append(conversion_record.follower_site(site, names[0], ratio, same))
+            same = first.reads == site.reads
+            record.append(conversion_record.follower_site(site.entry, names[0], ratio, same))
     note_siblings(record, uses, sites)
     return record
 

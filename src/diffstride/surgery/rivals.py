@@ -13,9 +13,8 @@ from torch import nn
 
 from diffstride.core import arguments
 from diffstride.layers import conversion_record
-from diffstride.layers.converted import CONVERTED, shortening, torch_class, whole_strides
 from diffstride.layers.factory import options_of
-from diffstride.surgery.sites import find_groups
+from diffstride.surgery.sites import Site, begin_site, find_groups
 from diffstride.surgery.size_trace import SizeTrace, Use
 
 LEARNING = ("diffstride", "shape_adaptor", "bilinear")
@@ -69,23 +68,16 @@ def record(
     One that reads another map follows a size that is learned, and otherwise has its own layer.
     """
     made: list[dict[str, Any]] = []
-    first: Any = None
+    first: Site | None = None
     for name in names:
-        module = sites[name]
-        base = torch_class(module)
-        assert base is not None
-        kind, axes, _ = CONVERTED[base]
-        strides = whole_strides(module)
-        kept = "keep" if kind == "conv" else pooling
-        taken = shortening(module, axes) if kept == "keep" else (0,) * axes
-        is_first = placement == "before" and kind == "conv" and not any(taken)
-        site = conversion_record.any_site(name, base, kept, is_first)
-        reads = (next(use for use in uses if use.name == name).read.root(), taken, strides)
-        if first is not None and (to in LEARNING or reads == first):
-            ratio = [a / b for a, b in zip(strides, first[2], strict=True)]
-            made.append(conversion_record.follower_site(site, names[0], ratio, reads == first))
+        site = begin_site(name, sites[name], uses, pooling, placement)
+        if first is not None and (to in LEARNING or site.reads == first.reads):
+            ratio = [a / b for a, b in zip(site.strides, first.strides, strict=True)]
+            same = site.reads == first.reads
+            made.append(conversion_record.follower_site(site.entry, names[0], ratio, same))
             continue
-        first = first or reads
-        initial = arguments.per_axis(strides if stride is None else stride, axes, "stride")
-        made.append({**conversion_record.leader_site(site, initial, options), "to": to})
+        first = first or site
+        axes = len(site.strides)
+        initial = arguments.per_axis(site.strides if stride is None else stride, axes, "stride")
+        made.append({**conversion_record.leader_site(site.entry, initial, options), "to": to})
     return made

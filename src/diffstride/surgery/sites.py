@@ -4,18 +4,46 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from diffstride.layers.conversion_record import check_convertible
-from diffstride.layers.converted import CONVERTED, torch_class, whole_strides
+from diffstride.layers.conversion_record import any_site, check_convertible
+from diffstride.layers.converted import CONVERTED, shortening, torch_class, whole_strides
 from diffstride.layers.siblings import may_be_siblings
 from diffstride.surgery.size_trace import Grid, SizeTrace, Use
 from diffstride.surgery.ways_up import INSTEAD
 
 KINDS = ("conv", "maxpool", "avgpool")
+
+
+class Site(NamedTuple):
+    """A layer to convert: how its entry in the record begins, and what it is compared by."""
+
+    entry: dict[str, Any]
+    use: Use
+    strides: tuple[int, ...]
+    taken: tuple[int, ...]
+    """How many samples it takes away by itself, without padding enough."""
+
+    @property
+    def reads(self) -> Any:
+        """Two sites that have the same here make the same size."""
+        return self.use.read.root(), self.taken, self.strides
+
+
+def begin_site(name: str, module: nn.Module, uses: list[Use], pooling: str, placement: str) -> Site:
+    """Return a site whose entry says what it is, and not yet what it becomes."""
+    base = torch_class(module)
+    assert base is not None
+    kind, axes, _ = CONVERTED[base]
+    kept = "keep" if kind == "conv" else pooling
+    taken = shortening(module, axes) if kept == "keep" else (0,) * axes
+    # Others would make other sizes of a map that is downsampled before.
+    is_first = placement == "before" and kind == "conv" and not any(taken)
+    use = next(use for use in uses if use.name == name)
+    return Site(any_site(name, base, kept, is_first), use, whole_strides(module), taken)
 
 
 def find_sites(
