@@ -50,6 +50,11 @@ GROUPS = {
         "Strides that are found anew for each example.",
         (*(f"AdaptiveStride{n}d" for n in (2, 1, 3)), "StridePredictor"),
     ),
+    "multi_scale": Group(
+        "MultiScale",
+        "Branches with strides of their own, side by side.",
+        tuple(f"MultiScale{n}d" for n in (2, 1, 3)),
+    ),
     "rivals": Group(
         "Methods of others",
         "Layers of five published ways to downsample.",

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from diffstride.layers import LearnedResize1d as LearnedResize1d
     from diffstride.layers import LearnedResize2d as LearnedResize2d
     from diffstride.layers import LearnedResize3d as LearnedResize3d
+    from diffstride.layers import MultiScale1d as MultiScale1d
+    from diffstride.layers import MultiScale2d as MultiScale2d
+    from diffstride.layers import MultiScale3d as MultiScale3d
     from diffstride.layers import PolyphaseSample1d as PolyphaseSample1d
     from diffstride.layers import PolyphaseSample2d as PolyphaseSample2d
     from diffstride.layers import PolyphaseSample3d as PolyphaseSample3d
@@ -62,7 +65,7 @@ __version__ = "0.1.0"
 _KINDS = (
     *("AdaptiveStride", "DiffStride", "DiffStrideConv", "DiffUpsample", "SpectralPool"),
     *("SpectralUpsample", "BlurPool", "FrequencyLowCut", "PolyphaseSample", "ShapeAdaptor"),
-    "LearnedResize",
+    *("LearnedResize", "MultiScale"),
 )
 _LAYERS = [f"{kind}{n}d" for kind in _KINDS for n in (1, 2, 3)]
 # Where each public name lives: a module, and the name in it unless it is the module itself.

@@ -40,8 +40,8 @@ _TELL_NO_SIZE = {
 }
 _TELL_VALUES = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__")
 """Values may depend on sizes in any way, also those of tensors whose own size never changes."""
-_OUR_READER = "diffstride.layers.converted"
-"""Keeps the sizes that it reads for layers whose sizes are known here anyway."""
+_OUR_READERS = ("diffstride.layers.converted", "diffstride.layers.multi_scale")
+"""Keep the sizes that they read for layers whose sizes are known here anyway."""
 
 
 class NetworkTrace(Observer):
@@ -240,7 +240,7 @@ class NetworkTrace(Observer):
         if result is None or name in _TELL_NO_SIZE:
             return result
         if known and name in ("shape.get", "size"):
-            if caller(3) == _OUR_READER:
+            if caller(3) in _OUR_READERS:
                 return result
             sizes: Sizes = self.sizes(x)
             if not self.is_followed:

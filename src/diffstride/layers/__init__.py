@@ -24,6 +24,10 @@ from diffstride.layers.learned_resize import LearnedResize3d as LearnedResize3d
 from diffstride.layers.low_cut import FrequencyLowCut1d as FrequencyLowCut1d
 from diffstride.layers.low_cut import FrequencyLowCut2d as FrequencyLowCut2d
 from diffstride.layers.low_cut import FrequencyLowCut3d as FrequencyLowCut3d
+from diffstride.layers.multi_scale import MultiScale1d as MultiScale1d
+from diffstride.layers.multi_scale import MultiScale2d as MultiScale2d
+from diffstride.layers.multi_scale import MultiScale3d as MultiScale3d
+from diffstride.layers.multi_scale import MultiScaleNd as MultiScaleNd
 from diffstride.layers.polyphase import PolyphaseSample1d as PolyphaseSample1d
 from diffstride.layers.polyphase import PolyphaseSample2d as PolyphaseSample2d
 from diffstride.layers.polyphase import PolyphaseSample3d as PolyphaseSample3d

@@ -10,7 +10,7 @@ import torch
 
 from diffstride.layers.diffstride import DiffStrideNd
 from diffstride.layers.size_read import SizeRead
-from diffstride.layers.undo import Undo
+from diffstride.layers.undo import ToSize
 
 STALE = (
     "a stride has changed since this graph was made, and sizes may be others now: call eval() on "
@@ -43,8 +43,8 @@ def projected_size(layer: DiffStrideNd, size: Sequence[int]) -> tuple[int, ...]:
     return layer.size_after(size, layer.project())
 
 
-def size_to_make(layer: Undo) -> tuple[int, ...]:
-    """Return the size that was read by what a layer undoes, for a graph that is being made.
+def size_to_make(layer: ToSize) -> tuple[int, ...]:
+    """Return the size that was noted for a layer, for a graph that is being made.
 
     A whole graph has both layers in it. In one of several, a number that is kept on a module would
     be a constant, and each size need another graph: what comes from outside is an argument.
@@ -53,7 +53,7 @@ def size_to_make(layer: Undo) -> tuple[int, ...]:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _size_to_make(layer: Undo) -> tuple[int, ...]:
+def _size_to_make(layer: ToSize) -> tuple[int, ...]:
     return layer.size_to_make()
 
 

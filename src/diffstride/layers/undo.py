@@ -17,7 +17,64 @@ if TYPE_CHECKING:
     from diffstride.layers.converted import Converted
 
 
-class Undo(Resizer):
+class ToSize(Resizer):
+    """Resizes to a size that it finds in its ``source``, where another layer has noted it.
+
+    It is :func:`diffstride.functional.spectral_resize`, with nothing to learn.
+    """
+
+    is_planned = False
+    source: SizeRead
+    passes_on = False
+    """Whether an input that has its size already may come out itself, and not a copy: where it was
+    made for this layer alone."""
+
+    def size_to_make(self) -> tuple[int, ...]:
+        """Return the size that was noted last."""
+        size = self.source.read()
+        if size is None:
+            raise RuntimeError(self._unknown())
+        return size
+
+    def _unknown(self) -> str:
+        """Return what is wrong while no size was noted."""
+        raise NotImplementedError
+
+    def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
+        return self.size_to_make()
+
+    def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
+        return whole
+
+    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
+        changes = [int(n) != int(m) for n, m in zip(size, kept, strict=True)]
+        return channels * resampling_macs(size, kept, self.rule, changes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.passes_on and not is_followed():
+            self.check(x)
+            size = shape_of(x)[-self.axes :]
+            if size == self.size_to_make():
+                self.note(size)
+                return x
+        return super().forward(x)
+
+    def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
+        if not torch.compiler.is_compiling():
+            return None
+        from diffstride.layers import outside_graphs  # which loads the compiler
+
+        return outside_graphs.size_to_make(self)
+
+    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
+        made = self.size_to_make() if known is None else tuple(known)
+        return plan(self.rule, size, 1.0, device, output_size=made)
+
+
+PLANNED_FORWARDS.append(ToSize.forward)
+
+
+class Undo(ToSize):
     """Resizes to the size that another layer read: what ``layer.up()`` returns.
 
     It is :func:`diffstride.functional.spectral_resize` with the norm, basis and path of that layer,
@@ -50,12 +107,6 @@ class Undo(Resizer):
     >>> up
     Undo(DiffStride2d, norm='ortho')
     """
-
-    is_planned = False
-    source: SizeRead
-    passes_on = False
-    """Whether an input that has its size already may come out itself, and not a copy: where it was
-    made for this layer alone."""
 
     def __init__(self, undone: "Resizer | Converted") -> None:
         super().__init__()
@@ -96,48 +147,11 @@ class Undo(Resizer):
         made = self.source.read() or tuple(size)
         return tuple(1 / stride for stride in self.undone.strides_for(made))
 
-    def size_to_make(self) -> tuple[int, ...]:
-        """Return the size that the layer that is undone has read."""
-        size = self.source.read()
-        if size is None:
-            raise RuntimeError(
-                f"{self} makes the size that the layer it undoes has read, but that has not run "
-                f"yet: in every forward pass, call it first"
-            )
-        return size
-
-    def size_after(self, size: Sequence[int], strides: Sequence[float]) -> tuple[int, ...]:
-        return self.size_to_make()
-
-    def soft_size(self, size: Size, whole: Sequence[int], strides: Size) -> Size:
-        return whole
-
-    def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
-        changes = [int(n) != int(m) for n, m in zip(size, kept, strict=True)]
-        return channels * resampling_macs(size, kept, self.rule, changes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.passes_on and not is_followed():
-            self.check(x)
-            size = shape_of(x)[-self.axes :]
-            if size == self.size_to_make():
-                self.note(size)
-                return x
-        return super().forward(x)
-
-    def prepare(self, size: Sequence[int]) -> tuple[int, ...] | None:
-        if not torch.compiler.is_compiling():
-            return None
-        from diffstride.layers import outside_graphs  # which loads the compiler
-
-        return outside_graphs.size_to_make(self)
-
-    def plans(self, size: Size, device: torch.device, known: Size | None = None) -> list[AxisPlan]:
-        made = self.size_to_make() if known is None else tuple(known)
-        return plan(self.rule, size, 1.0, device, output_size=made)
+    def _unknown(self) -> str:
+        return (
+            f"{self} makes the size that the layer it undoes has read, but that has not run "
+            f"yet: in every forward pass, call it first"
+        )
 
     def extra_repr(self) -> str:
         return f"{type(self.undone).__name__}, norm={self.norm!r}"
-
-
-PLANNED_FORWARDS.append(Undo.forward)
