@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from diffstride import (
     Budget,
     CostModel,
+    DiffStride2d,
     MultiScale1d,
     MultiScale2d,
     MultiScale3d,
@@ -246,6 +247,21 @@ def test_costs_follow_strides_and_sizes():
     assert cost(model, (2, 33, 40)).macs == expected
     soft_macs(model, (2, 33, 40)).backward()
     assert all(branch.stride.grad.max() < 0 for branch in model[0].branches)
+
+
+def test_branches_do_not_add_up():
+    """In front and behind are strides of 2: the branches between are not one after the other."""
+    layer = MultiScale2d(2, 2, 1, 3, (2.0, 3.0), spread=1.5)
+    model = nn.Sequential(DiffStride2d(2.0, smoothness=0.0), layer, DiffStride2d(2.0))
+    table = stride_table(model, (2, 96, 144))
+    assert table.global_strides == (8, 12)
+    cutoffs = [1 / 4, 1 / 8, 1 / 12, 1 / 18, 1 / 16]
+    assert [row.cutoff[0] for row in table.rows] == pytest.approx(cutoffs)
+    assert [row.is_beside for row in table.rows] == [False, False, True, True, False]
+    areas = 1 / 4 + sum(1 / (4 * 6 * 1.5 ** (2 * i)) for i in range(3)) + 1 / (4 * 6 * 4)
+    assert stride_penalty(model).item() == pytest.approx(areas)
+    stride_penalty(model).backward()
+    assert all(branch.stride.grad.max() < 0 for branch in layer.branches)
 
 
 def test_a_budget_holds():

@@ -38,13 +38,15 @@ class StrideRow:
 
     For each axis, in cycles per sample or the unit of the sampling rate. Windows fall behind it; of
     the convention "tight", before it. It never rises from row to row: what was taken away does not
-    come back, however large maps are. Rows are taken to follow one another: of a branch beside one
-    with a lower cut-off of its own, it is too low. Empty, as downsampling is, for a layer that has
-    another number of axes than the input.
+    come back, however large maps are. Rows are taken to follow one another, but for branches of one
+    layer: of any other branch beside one with a lower cut-off of its own, it is too low. Empty, as
+    downsampling is, for a layer that has another number of axes than the input.
     """
     downsampling: tuple[float, ...]
     """How many times smaller maps are here than the input; less than the product of strides where
     windows need room to fall."""
+    is_beside: bool = False
+    """Whether it is a branch beside an earlier one, which stands for both in what follows."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class StrideTable:
 
     @property
     def global_strides(self) -> tuple[float, ...]:
-        """The product of all strides, per axis."""
-        columns = zip(*(row.strides for row in self.rows), strict=True)
+        """The product of all strides, per axis; of branches side by side, that of the first."""
+        columns = zip(*(row.strides for row in self.rows if not row.is_beside), strict=True)
         return tuple(math.prod(column) for column in columns)
 
     @property
@@ -167,7 +169,7 @@ def stride_table(
         sizes = zip(input_size[1:], use.output_size, strict=True) if lets_pass else ()
         smaller = tuple(whole / size for whole, size in sizes)
         row = (strides, use.input_size, use.output_size, share, saved, lets_pass, smaller)
-        rows.append(StrideRow(use.name, *row))
+        rows.append(StrideRow(use.name, *row, use.layer.is_beside))
     return StrideTable(tuple(rows), total, given)
 
 
@@ -183,10 +185,12 @@ def cutoffs(
         input_size: of one example, (channels, *spatial).
         rates: at which each axis of the input is sampled.
     """
-    own: dict[str, list[float]] = {}
+    found: dict[str, tuple[float, ...]] = {}
+    before: list[Sequence[float]] = []
+    passed: list[Sequence[float]] = []
     for use in cost.layers:
         is_site = isinstance(use.layer, Resizer) and not use.layer.follows
-        if is_site and use.name not in own and len(use.input_size) == len(rates):
+        if is_site and use.name not in found and len(use.input_size) == len(rates):
             assert isinstance(use.layer, Resizer)
             sizes: Sequence[float] = use.input_size
             strides = use.layer.strides_for(use.input_size)
@@ -194,8 +198,11 @@ def cutoffs(
                 made = zip(use.input_size, use.output_size, use.layer.strides, strict=True)
                 sizes = [min(n, m / s) for n, m, s in made]
             axes = zip(sizes, strides, input_size[1:], rates, strict=True)
-            own[use.name] = [cutoff(*axis) for axis in axes]
-    return dict(zip(own, lowest_so_far(own.values()), strict=True))
+            own = [cutoff(*axis) for axis in axes]
+            if not use.layer.is_beside:  # else it reads what the last one read
+                before, passed = passed, [*passed, own]
+            found[use.name] = lowest_so_far([*before, own])[-1]
+    return found
 
 
 def savings(costs: CostModel) -> dict[str, tuple[float, ...]]:

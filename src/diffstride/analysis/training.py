@@ -16,7 +16,8 @@ def stride_penalty(model: nn.Module | Iterable[Resizer]) -> Tensor:
     With a fixed number of channels, what the convolutions after layer l cost is in proportion to
     the l-th term. Add it to the loss with a weight λ, and strides grow where accuracy does not need
     what they drop. On the way up, strides are divided by instead: maps grow by S_h · S_w there, and
-    where a learned stride is undone they are again what they were before it.
+    where a learned stride is undone they are again what they were before it. Each branch of a
+    :class:`diffstride.MultiScale2d` has a term; what follows has the size of the first.
 
     Args:
         model: a module, whose layers are taken in the order they were registered, each once however
@@ -30,19 +31,25 @@ def stride_penalty(model: nn.Module | Iterable[Resizer]) -> Tensor:
     >>> stride_penalty(model).item()  # 1/4 + 1/4 · 1/2
     0.375
     """
+    layers = [x for _, x in resizers(model)] if isinstance(model, nn.Module) else list(model)
+    beside = {x.stride_owner for x in layers if x.is_beside}
     if isinstance(model, nn.Module):
-        found = [layer for _, layer in resizers(model)]
-        model = [x for x in found if isinstance(x, Undo) or x.stride_owner is x]
+        layers = [x for x in layers if isinstance(x, Undo) or x.stride_owner is x]
     total, area = torch.zeros(()), torch.ones(())
-    for layer in dict.fromkeys(model):
+    read = area  # by the layer that runs beside the next one, if that does
+    for layer in dict.fromkeys(layers):
         undoes = isinstance(layer, Undo)
         owner = layer.undone.stride_owner if isinstance(layer, Undo) else layer.stride_owner
         if owner is None:  # a fixed size, or one that goes back to where a fixed one came from
             continue
+        if owner not in beside:
+            read = area
         factor = owner.differentiable_strides().prod()
         shrinks = (owner.rule.way == "down") != undoes
-        area = area.to(factor) / factor if shrinks else area.to(factor) * factor
-        total = total.to(area) + area
+        made = read.to(factor) / factor if shrinks else read.to(factor) * factor
+        total = total.to(made) + made
+        if owner not in beside:
+            area = made
     return total
 
 

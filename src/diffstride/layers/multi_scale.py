@@ -100,6 +100,8 @@ class MultiScaleNd(nn.Module):
         self.grid = SizeRead()
         """The size that the first branch made last, in which the others are mixed with it."""
         leading: Any = self.branches[0]
+        for other in self.branches[1:]:
+            other.is_beside = True
         self.to_grid = nn.ModuleList(ToGrid(leading, self.grid) for _ in range(1, branches))
         self.mix = nn.Parameter(torch.zeros(branches, device=device, dtype=dtype))
 

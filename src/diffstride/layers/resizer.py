@@ -127,6 +127,8 @@ class Resizer(Counted):
 
     follows = False
     """Whether this layer makes the size that its leading layer has made before."""
+    is_beside = False
+    """Whether it is a branch beside another one, which reads the same and stands for both."""
     is_planned = True
     """Whether it does nothing but carry out its plans, which need no more than a size, and so may
     be run together with a convolution before it."""
