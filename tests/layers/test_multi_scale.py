@@ -1,4 +1,4 @@
-"""Branches of several strides: exact, at any size, and known to all that asks or changes networks."""
+"""Branches of several strides: exact, at any size, and known to all that asks of networks."""
 
 import copy
 import io

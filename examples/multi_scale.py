@@ -1,0 +1,115 @@
+"""Two branches read one texture at two scales, and end at different strides.
+
+Textures of 32×32 pixels have fine waves along one axis, 5 or 7 cycles per image, and slow waves
+along the other, 1 or 2 cycles. Both together make four classes. The first layer of a small network
+is `MultiScale2d` with two branches: each is a convolution with a stride of its own, and their sum
+is learned. The regulariser pushes the strides of both up.
+
+The first branch sets the size of the maps: it must stay fine, or the fine waves are lost. The
+second has nothing to lose as long as the first keeps the detail. So it may end anywhere above it,
+and read the slow waves at a larger stride for less.
+
+Three beginnings are trained with each seed: both strides equal, and two that differ. It takes about
+ten seconds for each of them. What to look at, in the table: the strides of the two branches before
+and after, and how much of each is in the mix. `--penalty 0` shows what is left without the
+regulariser.
+"""
+
+import argparse
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diffstride import MultiScale2d, cost, parameter_groups, stride_penalty
+
+SIZE = 32
+SLOW = 1
+BEGINNINGS = ((2.0, 2.0), (1.5, 3.0), (2.0, 2.5))
+
+
+def textures(number: int, fine: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Textures with waves of two scales, and which of four classes each is."""
+    across = torch.randint(2, (2, number), generator=generator).bool()
+    phases = 2 * torch.pi * torch.rand(2, number, 1, generator=generator)
+    position = 2 * torch.pi * torch.arange(SIZE) / SIZE
+    cycles = torch.tensor([fine, SLOW])[:, None, None]
+    waves = torch.cos(cycles * position + phases)[..., None].expand(-1, -1, -1, SIZE)
+    images = torch.where(across[..., None, None], waves, waves.mT).sum(0)
+    images = images + 0.5 * torch.randn(number, SIZE, SIZE, generator=generator)
+    return images[:, None], 2 * across[0].long() + across[1].long()
+
+
+def network(strides: tuple[float, float], width: int = 8) -> nn.Sequential:
+    first, second = strides
+    return nn.Sequential(
+        MultiScale2d(1, width, 5, 2, first, spread=second / first, padding=2, shared=True),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 5, padding=2),
+        nn.BatchNorm2d(2 * width),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(2 * width, 4),
+    )
+
+
+def train(model: nn.Module, args: argparse.Namespace, generator: torch.Generator) -> float:
+    """Train a network, and return its accuracy on textures that no seed was trained on."""
+    groups = parameter_groups(model, lr=1e-2, weight_decay=0.01, stride_lr=0.03)
+    rates = [group["lr"] for group in groups]
+    optimiser = torch.optim.AdamW(groups)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=args.steps)
+    for _ in range(args.steps):
+        images, labels = textures(64, args.fine, generator)
+        loss = F.cross_entropy(model(images), labels) + args.penalty * stride_penalty(model)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    images, labels = textures(1000, args.fine, torch.Generator().manual_seed(2**31))
+    with torch.no_grad():
+        return (model.eval()(images).argmax(1) == labels).float().mean().item()
+
+
+def main() -> None:
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    add = parser.add_argument
+    add("--seeds", type=int, default=3, help="how many of each beginning (%(default)s)")
+    add("--steps", type=int, default=300, help="training steps of each (%(default)s)")
+    add("--penalty", type=float, default=0.3, help="weight of the regulariser (%(default)s)")
+    add("--fine", type=int, default=5, help="cycles of the fine waves (%(default)s)")
+    add("--quick", action="store_true", help="one seed, from equal strides")
+    args = parser.parse_args()
+    if min(args.seeds, args.steps) < 1:
+        parser.error(f"--seeds and --steps must be at least 1, got {args.seeds} and {args.steps}")
+    if not SLOW < args.fine < SIZE / 2:
+        parser.error(f"--fine must be from {SLOW + 1} to {SIZE // 2 - 1}, got {args.fine}")
+    beginnings = BEGINNINGS[:1] if args.quick else BEGINNINGS
+    seeds = range(1 if args.quick else args.seeds)
+    torch.set_num_threads(1)  # sums, and so results, would depend on the number of cores
+
+    table = Table("begin", "seed", "first branch", "second branch", "mix", "accuracy", "MACs")
+    apart = 0
+    for beginning in beginnings:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            model = network(beginning)
+            correct = train(model, args, torch.Generator().manual_seed(seed))
+            layer = model[0]
+            (first, _), (second, _) = layer.strides
+            apart += second > 1.1 * first
+            mix = " : ".join(f"{weight:.2f}" for weight in layer.weights.tolist())
+            numbers = f"{correct:.1%}", f"{cost(model, (1, SIZE, SIZE)).macs:,}"
+            start = " and ".join(f"{stride:g}" for stride in beginning)
+            table.add_row(start, str(seed), f"{first:.2f}", f"{second:.2f}", mix, *numbers)
+    Console(width=100).print(table)
+    print(f"the second stride is larger by a tenth at least in {apart} of {len(table.rows)}")
+
+
+if __name__ == "__main__":
+    main()
