@@ -84,25 +84,16 @@ class MultiScaleNd(nn.Module):
             )
         self.axes = self.branch.downsampling.axes
         first = arguments.per_axis(stride, self.axes, "stride")
-        self.branches = nn.ModuleList(
-            self.branch(
-                in_channels,
-                out_channels,
-                kernel_size,
-                tuple(s * spread**i for s in first),
-                norm=norm,
-                device=device,
-                dtype=dtype,
-                **options,
-            )
-            for i in range(branches)
-        )
+        kernel: Any = (in_channels, out_channels, kernel_size)
+        options |= {"norm": norm, "device": device, "dtype": dtype}
+        strides = (tuple(s * spread**i for s in first) for i in range(branches))
+        made = [self.branch(*kernel, stride, **options) for stride in strides]
+        for other in made[1:]:
+            other.is_beside = True
+        self.branches = nn.ModuleList(made)
         self.grid = SizeRead()
         """The size that the first branch made last, in which the others are mixed with it."""
-        leading: Any = self.branches[0]
-        for other in self.branches[1:]:
-            other.is_beside = True
-        self.to_grid = nn.ModuleList(ToGrid(leading, self.grid) for _ in range(1, branches))
+        self.to_grid = nn.ModuleList(ToGrid(made[0], self.grid) for _ in made[1:])
         self.mix = nn.Parameter(torch.zeros(branches, device=device, dtype=dtype))
 
     @property
