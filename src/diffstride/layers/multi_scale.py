@@ -84,10 +84,11 @@ class MultiScaleNd(nn.Module):
             )
         self.axes = self.branch.downsampling.axes
         first = arguments.per_axis(stride, self.axes, "stride")
-        kernel: Any = (in_channels, out_channels, kernel_size)
+        make: Any = self.branch
+        kernel = (in_channels, out_channels, kernel_size)
         options |= {"norm": norm, "device": device, "dtype": dtype}
         strides = (tuple(s * spread**i for s in first) for i in range(branches))
-        made = [self.branch(*kernel, stride, **options) for stride in strides]
+        made = [make(*kernel, stride, **options) for stride in strides]
         for other in made[1:]:
             other.is_beside = True
         self.branches = nn.ModuleList(made)
