@@ -1,18 +1,20 @@
 """Two branches read one texture at two scales, and end at different strides.
 
-Textures of 32×32 pixels have fine waves along one axis, 5 or 7 cycles per image, and slow waves
-along the other, 1 or 2 cycles. Both together make four classes. The first layer of a small network
-is `MultiScale2d` with two branches: each is a convolution with a stride of its own, and their sum
-is learned. The regulariser pushes the strides of both up.
+Textures of 32×32 pixels have fine waves, 5 cycles per image, and slow ones, 1 cycle. Each runs
+along rows or along columns, which makes four classes. The first layer of a small network is
+`MultiScale2d` with two branches: each is a convolution with a stride of its own, and what both make
+is mixed. The regulariser of the paper pushes both strides up.
 
-The first branch sets the size of the maps: it must stay fine, or the fine waves are lost. The
-second has nothing to lose as long as the first keeps the detail. So it may end anywhere above it,
-and read the slow waves at a larger stride for less.
+The first branch sets the size of the maps. It stops where its window lets pass half of the fine
+waves, at a stride of 2.9. The second has nothing to lose as long as the first keeps the detail, and
+goes further. `--fine 2` leaves no fine waves: then strides that begin equal stay so. With
+`--fine 6` and equal beginnings it is chance which branch keeps the detail.
 
-Three beginnings are trained with each seed: both strides equal, and two that differ. It takes about
-ten seconds for each of them. What to look at, in the table: the strides of the two branches before
-and after, and how much of each is in the mix. `--penalty 0` shows what is left without the
-regulariser.
+What this does not show is that two branches are better than one: every texture is recognised, and a
+single branch may do that too.
+
+Three beginnings are trained with each seed, five seconds each. What to look at, in the table: the
+strides of both branches at the end, and how much of each is in the mix.
 """
 
 import argparse

@@ -109,7 +109,7 @@ def test_it_is_its_definition_with_all_gradients(axes, size, norm):
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_numerical_gradients(axes):
     layer = layer_of(axes, branches=2)
-    x = torch.randn(1, 2, *(7, 6, 5)[:axes], dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, 2, *(5, 4, 3)[:axes], dtype=torch.float64, requires_grad=True)
     names = [name for name, _ in layer.named_parameters() if not name.endswith("stride")]
     values = [layer.get_parameter(name) for name in names]
 
@@ -274,7 +274,7 @@ def test_a_budget_holds():
         assert all(b > a for a, b in zip(old, new, strict=True))
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("axes", [1, 3])
 def test_frozen_and_in_a_file_it_is_the_same(axes, tmp_path):
     model, size = network(axes).eval(), (2, *(13, 12, 9)[:axes])
     x = torch.randn(2, *size)
