@@ -122,12 +122,13 @@ def test_branches_end_at_different_strides_if_there_are_two_scales():
     """From equal strides; without fine waves, both go the same way."""
     found = []
     for fine in (5, 2):
-        result = run(EXAMPLES / "multi_scale.py", "--quick", "--steps", 100, "--fine", fine)
+        result = run(EXAMPLES / "multi_scale.py", "--quick", "--steps", 150, "--fine", fine)
         assert result.returncode == 0, result.stderr
         row = next(line for line in result.stdout.splitlines() if "2 and 2 " in line)
         *_, first, second, _, accuracy, _ = row.strip("│").split("│")
         assert float(accuracy.rstrip("% ")) > 90
         found.append((float(first), float(second)))
     (first, second), (one, other) = found
-    assert first < 16 / 5 < second - 0.1
+    assert first < 16 / 5
+    assert second > first + 0.2
     assert one == pytest.approx(other, rel=0.05)
