@@ -185,6 +185,15 @@ def test_it_is_the_same_compiled():
         torch.testing.assert_close(compiled(x), layer(x))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_it_is_the_same_traced():
+    layer = layer_of().eval()
+    traced = torch.jit.trace(layer, torch.randn(2, 2, 13, 10, dtype=torch.float64))
+    layer(torch.randn(2, 2, 9, 8, dtype=torch.float64))  # the trace must not go by its size
+    x = torch.randn(3, 2, 13, 10, dtype=torch.float64)
+    torch.testing.assert_close(traced(x), layer(x))
+
+
 def test_it_trains_from_three_beginnings():
     x = torch.randn(64, 2, 24)
     target = F.conv1d(x, torch.randn(3, 2, 3), padding=1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.rule import Rule
+from diffstride.core.tracing import shape_of
 from diffstride.layers.conv import (
     DiffStrideConv1d,
     DiffStrideConv2d,
@@ -114,7 +115,7 @@ class MultiScaleNd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weights = self.weights
         first = self.branches[0](x)
-        self.grid.note(tuple(first.shape[-self.axes :]))
+        self.grid.note(shape_of(first)[-self.axes :])
         y: Tensor = first * weights[0]
         for i, to_grid in enumerate(self.to_grid, 1):
             # Weighted while it is small: both are linear, and may trade places.
