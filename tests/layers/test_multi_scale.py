@@ -185,7 +185,7 @@ def test_it_is_the_same_compiled():
         torch.testing.assert_close(compiled(x), layer(x))
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.torch.jit")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_it_is_the_same_traced():
     layer = layer_of().eval()
     traced = torch.jit.trace(layer, torch.randn(2, 2, 13, 10, dtype=torch.float64))

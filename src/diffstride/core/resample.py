@@ -18,7 +18,7 @@ from torch import Tensor
 
 from diffstride.core.bases import Matrices, along, cached
 from diffstride.core.rule import AxisPlan
-from diffstride.core.tracing import is_followed
+from diffstride.core.tracing import is_followed, shape_of
 from diffstride.core.work import by_fft, cheapest_order
 
 # Images are filtered some at a time, so that what passes from one product to the next stays in
@@ -171,7 +171,8 @@ def chain(
     matrices: Sequence[Tensor], x: Tensor, dims: Sequence[int], out: Tensor | None = None
 ) -> Tensor:
     """Return the product of ``x`` with each matrix along its axis, in the cheapest order."""
-    *first, last = cheapest_order([m.shape[1] for m in matrices], [m.shape[0] for m in matrices])
+    kept, size = zip(*map(shape_of, matrices), strict=True)
+    *first, last = cheapest_order(size, kept)
     for i in first:
         x = along(matrices[i], x, dims[i])
     return along(matrices[last], x, dims[last], out=out)
