@@ -96,6 +96,18 @@ def test_a_lightning_run_has_each_metric_in_the_epoch_that_it_is_of(tmp_path):
     assert [row["step"] for row in run.metrics] == [2, 4, 6, 8]
 
 
+def test_what_is_called_like_our_columns_ends_no_training(tmp_path):
+    class Counts(Module):
+        def validation_step(self, batch, index):  # the usual way to have epochs on the axis of logs
+            self.log_dict({"step": float(self.current_epoch), "epoch": 1.0, "cutoff": -1.0})
+            super().validation_step(batch, index)
+
+    fit(Counts(), StrideMonitor(folder=tmp_path / "run"))
+    run = RunRecord(tmp_path / "run")
+    assert [row["step"] for row in run.metrics] == [2, 4]
+    assert all("test_loss" in row and "other cutoff" not in row for row in run.metrics)
+
+
 def test_a_lightning_training_that_fails_lets_go_of_its_folder(tmp_path):
     class Fails(Module):
         def on_train_batch_end(self, *_):

@@ -18,6 +18,7 @@ from diffstride.lab.reports import page
 from diffstride.lab.reports.run_reader import RunRecord
 from diffstride.lab.reports.tables import compare
 from diffstride.lab.runs.documents import DamagedFile, RunError, read_rows
+from diffstride.lab.runs.recorded_folder import RecordedRun
 from diffstride.lab.runs.run_folder import Run
 
 TIGHT = {"smoothness": 1.0, "convention": "tight"}
@@ -195,12 +196,16 @@ def test_other_folders_are_refused_and_left_alone(tmp_path):
         Recorder(tmp_path / "photos/cat.png", network())
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("model:\n  downsampling: diffstride\n")
-    with pytest.raises(RunError, match="a run of `diffstride train`, which no Recorder may write"):
+    with pytest.raises(RunError, match=r"config\.yaml that no Recorder wrote, as a run of `diff"):
         Recorder(tmp_path / "run", network())
     Recorder(tmp_path / "mine", network(), batch()).close()
     other = nn.Sequential(network())
     with pytest.raises(RunError, match=r"strides in '1', and this one has them in '0\.1'"):
         Recorder(tmp_path / "mine", other)
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3))
+    Recorder(tmp_path / "plain", plain).close()
+    with pytest.raises(RunError, match=r"strides in 'no layer', and this one has them in '1'"):
+        Recorder(tmp_path / "plain", network())
     with pytest.raises(RunError, match=r"examples of size \[1, 12, 12\], got \[1, 16, 16\]"):
         Recorder(tmp_path / "mine", network(), (1, 16, 16))
     (tmp_path / "mine/strides.csv").write_text("epoch,layer\n0,1\n")
@@ -223,10 +228,19 @@ def test_commands_that_need_the_network_say_what_the_folder_is(tmp_path):
         ({"sampling_rate": 2.0}, "are of an example: give one"),
         ({"example": (1, 12, 12), "axes": ["time"]}, "axes must be one for each of 2 axes"),
         ({"example": (1, 12, 12), "sampling_rate": (1, 2, 3)}, "sampling_rate must be one number"),
+        ({"example": (1, 12, 12), "sampling_rate": 0}, "sampling_rate must be above 0"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"epochs": "ten"}, "epochs must be a whole number of at least 1, got 'ten'"),
+        ({"judged_by": 3}, "judged_by must be the name of a metric"),
+        ({"optimizer": "adam"}, "optimizer must be one of torch.optim, or a list of them"),
+        ({"optimizer": [None]}, "optimizer must be one of torch.optim, or a list of them"),
+        ({"settings": [1]}, "settings must be a mapping"),
+        ({"settings": {"a": "x" * 3001}}, "settings do not fit .* at most 3,000 characters"),
+        ({"settings": {str(i): "x" * 1000 for i in range(1000)}}, "at most 1,000,000 characters"),
     ],
 )
 def test_wrong_arguments_are_told(arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         Recorder(tmp_path / "mine", network(), **arguments)
     assert not (tmp_path / "mine").exists()
 
@@ -239,6 +253,35 @@ def test_wrong_metrics_are_told(tmp_path):
             recorder.log(loss=torch.rand(3))
         with pytest.raises(ValueError, match="mmacs is a column that the recorder fills"):
             recorder.log(mmacs=1.0)
+        with pytest.raises(TypeError, match="big must be a number, got int"):
+            recorder.log(big=10**400)
+        # Files would have no such columns, or columns of another meaning, when they are read.
+        for name in ("cutoff", "step", "axis"):
+            with pytest.raises(ValueError, match=f"{name} is a column that the recorder fills"):
+                recorder.log(**{name: -0.5})
+        for name in ("", "a\0b", "a\rb"):
+            with pytest.raises(ValueError, match="name of a metric must be printable characters"):
+                recorder.log(**{name: 1.0})
+        recorder.log(**{'a, "b" / ü': 1.0})
+    assert not {"loss", "big", "accuracy"} & set(read_rows(tmp_path / "metrics.csv")[0])
+    assert read_rows(tmp_path / "metrics.csv")[0]['a, "b" / ü'] == "1.0"
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (None, None)])
+def test_a_call_that_was_interrupted_can_be_made_again(numbers, tmp_path, monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    with Recorder(tmp_path, network(), batch()) as recorder:
+        recorder.log(numbers[0], loss=1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordedRun, "write_tables", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                recorder.log(numbers[1], loss=2.0)
+        recorder.log(numbers[1], loss=3.0)
+    metrics, strides = (read_rows(tmp_path / name) for name in ("metrics.csv", "strides.csv"))
+    assert [(row["epoch"], row["loss"]) for row in metrics] == [("1", "1.0"), ("2", "3.0")]
+    assert [row["epoch"] for row in strides] == list("001122")
 
 
 def test_layers_with_other_axes_are_left_out_with_a_warning(tmp_path):

@@ -12,6 +12,7 @@ from diffstride.files import write
 
 LARGEST_SIZE = 10_000_000  # of one axis, in samples
 LONGEST_YAML = 1_000_000  # characters; what is written here has a few thousand
+TOO_LONG = f"{{}} must have at most {LONGEST_YAML:,} characters"
 LONGEST_SCALAR = 3_000
 """Characters of one value; of more, YAML may make a number that takes forever to compute."""
 DEEPEST = 20
@@ -73,6 +74,17 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
     """Write a mapping as a JSON file; the options are those of :func:`json.dumps`."""
     write(path, json.dumps(content, **{"indent": 1} | options) + "\n")
+
+
+def yaml_text(path: Path, content: Mapping[str, Any]) -> str:
+    """Return plain values as YAML; a DamagedFile if :func:`read_yaml` would not take it."""
+    import yaml
+
+    text = yaml.safe_dump(content, sort_keys=False)
+    if len(text) > LONGEST_YAML:
+        raise DamagedFile(TOO_LONG.format(path))
+    _check_plain(text, path)
+    return text
 
 
 def json_text(content: Any, indent: int | None = None) -> str:
@@ -156,7 +168,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     if path.stat().st_size > LONGEST_YAML:
-        raise DamagedFile(f"{path} must have at most {LONGEST_YAML:,} characters")
+        raise DamagedFile(TOO_LONG.format(path))
     text = _text(path)
     try:
         _check_plain(text, path)

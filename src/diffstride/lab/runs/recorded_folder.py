@@ -11,12 +11,14 @@ from typing import Any, TypeAlias
 from diffstride.files import write
 from diffstride.lab.runs.config_file import RECORDED
 from diffstride.lab.runs.documents import (
+    DamagedFile,
     RunError,
     read_rows,
     read_yaml,
     short,
     write_json,
     write_rows,
+    yaml_text,
 )
 from diffstride.lab.runs.run_folder import Run, read_facts
 
@@ -54,8 +56,9 @@ class RecordedRun(Run):
                 raise RunError(f"{wrong}: give a folder that is new or empty")
             return
         if not read_yaml(self.config_file).get(RECORDED):
-            wrong = f"{self.folder} has a run of `diffstride train`"
-            raise RunError(f"{wrong}, which no Recorder may write: give another folder")
+            wrong = f"{self.folder} has a config.yaml that no Recorder wrote"
+            wrong += ", as a run of `diffstride train` has"
+            raise RunError(f"{wrong}: give another folder")
         if self.metrics_file.exists():
             self.metric_rows = _rows(self.metrics_file, "epoch")
         if self.times_file.exists():
@@ -74,9 +77,10 @@ class RecordedRun(Run):
     def check_same(self, sites: Sequence[tuple[str, int]], facts: Mapping[str, Any]) -> None:
         """Raise a RunError if what is there is of other strides or of examples of another size."""
         before = list(dict.fromkeys((row["layer"], int(row["axis"])) for row in self.stride_rows))
-        if self.stride_rows and before != list(sites):
+        if self.strides_file.exists() and before != list(sites):
             names = [
-                short(", ".join(dict.fromkeys(name for name, _ in s))) for s in (before, sites)
+                short(", ".join(dict.fromkeys(name for name, _ in s)) or "no layer")
+                for s in (before, sites)
             ]
             wrong = "records a network with learned strides in {}, and this one has them in {}"
             advice = "give another folder"
@@ -91,15 +95,20 @@ class RecordedRun(Run):
         self, config: Mapping[str, Any], facts: Mapping[str, Any], environment: Mapping[str, Any]
     ) -> None:
         """Write what is known before training; of a recording that goes on, the config alone."""
+        text = self._text(config)  # before anything is written
         for path, content in (self.environment_file, environment), (self.data_file, facts):
             if not path.exists():
                 write_json(path, content)
-        self.write_config(config)
+        write(self.config_file, text)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        import yaml
+        write(self.config_file, self._text(config))
 
-        write(self.config_file, yaml.safe_dump({RECORDED: True, **config}, sort_keys=False))
+    def _text(self, config: Mapping[str, Any]) -> str:
+        try:
+            return yaml_text(self.config_file, {RECORDED: True, **config})
+        except DamagedFile as error:
+            raise ValueError(f"settings do not fit into their file: {error}") from error
 
     def write_tables(self) -> None:
         """Write all tables; metrics last, which say that an epoch is done."""

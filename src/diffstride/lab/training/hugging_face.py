@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from diffstride.analysis.cost_model import CostModel
 from diffstride.analysis.restoring import unwrapped
-from diffstride.lab.training.recorded_facts import input_size
+from diffstride.lab.training.recorded_facts import OURS, input_size
 from diffstride.lab.training.recorder import Recorder
 from diffstride.lab.training.stride_rows import strides_now
 
@@ -116,7 +116,9 @@ class StrideCallback(TrainerCallback):
 
     def _keep(self, found: dict[str, Any]) -> None:
         """Keep what was logged in an epoch; from its end on, write it at once."""
-        self._others |= {k: float(v) for k, v in found.items() if isinstance(v, int | float)}
+        self._others |= {
+            k: float(v) for k, v in found.items() if isinstance(v, int | float) and k not in OURS
+        }
         if self.recorder is None or self._ended is None:
             return
         if self._losses:

@@ -24,8 +24,9 @@ from diffstride.lab.training.recorded_facts import (
     check_installed,
     facts,
     input_size,
+    known,
     number,
-    plain,
+    optimizers,
 )
 from diffstride.lab.training.step_times import StepTimes
 from diffstride.lab.training.stride_rows import StridesNow, strides_now
@@ -106,23 +107,22 @@ class Recorder:
         if others := [name for name in sites if name not in self._sites]:
             wrong = f"strides of {', '.join(others)} are not recorded: the data have"
             warnings.warn(f"{wrong} {count} axes, and these layers have not", stacklevel=2)
-        known, self._rates = facts(size, sampling_rate, units, axes)
-        self._known: dict[str, Any] = {"trainer": {} if epochs is None else {"epochs": epochs}}
-        self._known |= {"judged_by": judged_by, "settings": plain(settings or {})}
-        optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+        data, self._rates = facts(size, sampling_rate, units, axes)
+        self._known = known(epochs, judged_by, settings)
+        followed = optimizers(optimizer)
         self.gradients, self._times, self._began = LossGradients(), StepTimes(), time.monotonic()
-        self._counts, self._taken, self._step_before = bool(optimizers), 0, 0
-        self.logged = 0
+        self._counts, self._taken, self._step_before = bool(followed), 0, 0
+        self.logged, self._last_before = 0, 0
         """The last epoch that this recorder was given; 0 before the first."""
         self._is_open, self._writes = True, process()[0] == 0
         self._end = contextlib.ExitStack()
         self._run = RecordedRun(self.folder)
         if self._writes:
-            self._open(known)
-        for i, each in enumerate(optimizers):
+            self._open(data)
+        for i, each in enumerate(followed):
             self._follow(each, counts=i == 0)
 
-    def _open(self, known: Mapping[str, Any]) -> None:
+    def _open(self, data: Mapping[str, Any]) -> None:
         place = self.folder.resolve()
         if (before := _OPEN.get(place)) is not None:  # a cell of a notebook that is run again
             before.close()
@@ -130,10 +130,11 @@ class Recorder:
             if not self.folder.is_file():  # which reading refuses
                 stack.enter_context(locked(self.folder))
             self._run.read()
+            self._last_before = self._run.last_epoch
             sites = [(name or WHOLE, i) for name, x in self._sites.items() for i in range(x.axes)]
-            self._run.check_same(sites, known)
+            self._run.check_same(sites, data)
             self._config = self._describe()
-            self._run.write_known(self._config, known, describe_environment())
+            self._run.write_known(self._config, data, describe_environment())
             if not self._run.stride_rows:
                 self._run.stride_rows = self._look(0).rows
                 self._run.write_tables()
@@ -186,7 +187,7 @@ class Recorder:
     def _next(self, epoch: int | None) -> int:
         """Return the number of the epoch that is logged."""
         if epoch is None:
-            return max(self.logged, self._run.last_epoch) + 1
+            return (self.logged or self._last_before) + 1
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
             count = "how many epochs are done, from 1 on"
             advice = "in a loop over range(n) it is epoch + 1, or leave it out"
@@ -198,8 +199,8 @@ class Recorder:
     def _add(self, epoch: int, given: Mapping[str, float]) -> None:
         """Add an epoch to the tables, and begin another."""
         run = self._run
+        run.go_back(epoch - 1)  # also of what was added as a call before was interrupted
         if not self.logged:
-            run.go_back(epoch - 1)
             self._step_before = int((run.metric_rows or [{}])[-1].get("step") or 0)
         now, seconds = self._look(epoch), time.monotonic() - self._began
         step = self._step if self._counts else ""

@@ -13,6 +13,7 @@ from diffstride.analysis.cost_model import CostModel
 from diffstride.core.arguments import per_axis
 from diffstride.lab.runs.documents import write_rows
 from diffstride.lab.training.loss_gradients import LossGradients
+from diffstride.lab.training.recorded_facts import OURS
 from diffstride.lab.training.recorder import Recorder
 from diffstride.lab.training.stride_rows import StridesNow, stride_row, strides_now
 from diffstride.layers.resizer import learned_strides
@@ -159,7 +160,7 @@ class StrideMonitor(Callback):
         self._recorded = found
         ours = self._known[1].metrics if self._known else {}
         parts = [f"{name}_{part}" for name in found for part in ("step", "epoch")]
-        metrics = {name: x for name, x in new.items() if name not in (*ours, *parts)}
+        metrics = {name: x for name, x in new.items() if name not in (*OURS, *ours, *parts)}
         self.recorder.log(epoch, **metrics)
 
     def _close(self) -> None:
