@@ -160,7 +160,7 @@ class MultiScale2d(MultiScaleNd):
         stride: with which the first branch begins, one number or one per axis, at least 1.
         spread: by how much the stride of each branch is larger than that of the one before, at
             first: from 2, with 1.5 and three branches, 2, 3 and 4.5. With 1 all begin at ``stride``
-            and differ by their weights alone.
+            and differ by their weights alone; then it is chance which one stays fine.
         norm: as for :class:`DiffStride2d`; with ``"forward"``, constants stay what they are. With
             any, all branches change constants by the same factor.
         device, dtype: of all parameters.
