@@ -25,7 +25,7 @@ print(sorted(loaded & {"lightning", "datasets", "sklearn", "matplotlib", "rich"}
 
 KINDS = (
     *("AdaptiveStride", "DiffStride", "DiffStrideConv", "DiffUpsample"),
-    *("SpectralPool", "SpectralUpsample"),
+    *("MultiScale", "SpectralPool", "SpectralUpsample"),
     *("BlurPool", "FrequencyLowCut", "PolyphaseSample", "ShapeAdaptor", "LearnedResize"),
 )
 LAYERS = {f"{kind}{n}d" for kind in KINDS for n in "123"}
