@@ -117,6 +117,36 @@ def test_a_padded_batch_has_lengths():
         assert row.abs().sum() == pytest.approx(y.abs().sum().item())
     with pytest.raises(ValueError, match="no example to pad"):
         functional.padded([])
+    for wrong in ([1, 3], [2, 3, 3]), ([2, 3], [2, 3, 3]):
+        with pytest.raises(ValueError, match="as many channels and axes in each, got"):
+            functional.padded([torch.ones(shape) for shape in wrong])
+
+
+def test_a_padded_batch_has_gradients():
+    x, strides = example(2)
+    outputs = functional.diff_stride(x.requires_grad_(), strides, convention="tight")
+    (padded,) = torch.autograd.grad(functional.padded(outputs)[0].square().sum(), x)
+    outputs = functional.diff_stride(x, strides, convention="tight")
+    (each,) = torch.autograd.grad(sum(y.square().sum() for y in outputs), x)
+    torch.testing.assert_close(padded, each)
+
+
+@pytest.mark.parametrize("path", ["operator", "fft"])
+def test_functional_transforms_go_through(path):
+    x, strides = example(2)
+    options = {"output_size": (6, 7), "path": path}
+
+    def loss(x, strides):
+        return functional.diff_stride(x, strides, **options).square().sum()
+
+    found = torch.func.grad(loss, argnums=(0, 1))(x, strides)
+    x, strides = x.detach().requires_grad_(), strides.detach().requires_grad_()
+    expected = torch.autograd.grad(loss(x, strides), (x, strides))
+    for gradient, one in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient, one)
+    both = torch.stack([x, 2 * x])
+    mapped = torch.func.vmap(lambda x: functional.diff_stride(x, strides, **options))(both)
+    torch.testing.assert_close(mapped[1], functional.diff_stride(2 * x, strides, **options))
 
 
 def test_half_precision_other_layouts_and_empty_batches():

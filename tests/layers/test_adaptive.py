@@ -171,6 +171,44 @@ def test_what_is_wrong_is_said():
     ):
         with pytest.raises(ValueError, match=said):
             AdaptiveStride2d(2, **options)
-    for wrong in (torch.zeros(2, 20, 17), torch.zeros(0, 2, 20, 17)):
-        with pytest.raises(ValueError, match=r"must be \(batch, channels, \*spatial\) with 2"):
+    for wrong in (torch.zeros(2, 20, 17), torch.zeros(0, 2, 20, 17), torch.zeros(2, 3, 20, 17)):
+        with pytest.raises(ValueError, match=r"\*spatial\) with 2 channels, 2 spatial axes and at"):
             AdaptiveStride2d(2)(wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_strides_have_all_digits_under_autocast(dtype):
+    model = layer(budget=0.2).float().train()
+    expected = model.predictor.eval()(images().float().to(dtype))
+    model.train()
+    with torch.autocast("cpu", dtype):
+        strides = model.predictor.eval()(images().to(dtype))
+        model.train()(images().to(dtype)).sum().backward()
+    assert strides.dtype == torch.float32
+    torch.testing.assert_close(strides, expected)
+
+
+def test_half_precision_has_strides_for_images_without_contrast():
+    strides = StridePredictor(2, 2).half()(torch.ones(3, 2, 8, 8, dtype=torch.float16))
+    torch.testing.assert_close(strides, torch.full_like(strides, 2.0))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_batch_that_is_not_finite_leaves_the_next_ones_as_they_are(wrong):
+    model, x = layer(budget=0.2), images()
+    model(torch.cat([x[:1] * wrong, x[1:]]))
+    assert all(buffer.isfinite().all() for buffer in model.buffers())
+    assert model(x).isfinite().all()
+
+
+def test_functional_transforms_go_through():
+    model, x = layer().eval(), images()
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters):
+        return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+    found = torch.func.grad(loss)(parameters)
+    expected = torch.autograd.grad(loss(parameters), list(parameters.values()))
+    for gradient, one in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(gradient, one)

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import pickle
 
 import onnxruntime
 import pytest
@@ -141,6 +142,15 @@ def test_both_branches_of_a_block_are_sampled_on_one_grid():
     alike = functional.polyphase_sample(second, 2, grids=grids).samples
     assert torch.equal(layer.again(second), alike)
     assert not torch.equal(layer(second), alike)
+
+
+def test_polyphase_layers_can_be_copied_after_a_functional_transform():
+    layer, x = PolyphaseSample2d(2), torch.randn(2, 3, 6, 6)
+    expected = layer(x)
+    torch.func.grad(lambda x: layer(x).sum())(x)
+    assert torch.equal(copy.deepcopy(layer)(x), expected)
+    torch.func.vmap(layer)(x[None])
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), expected)
 
 
 @pytest.mark.parametrize("placement", ["after", "before"])

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from diffstride.core import arguments
 from diffstride.core.bases import BASES, Basis, cached
@@ -82,21 +83,28 @@ def padded(outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         outputs: one tensor for each example, (channels, *spatial).
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is none, or they differ in more than their sizes.
 
     >>> batch, sizes = padded([torch.ones(2, 3), torch.ones(2, 5)])
     >>> batch.shape, sizes.tolist()
     (torch.Size([2, 2, 5]), [[3], [5]])
     """
-    if not outputs:
+    if len(outputs) == 0:
         raise ValueError("there is no example to pad: got an empty list")
-    sizes = torch.tensor([shape_of(y)[1:] for y in outputs])
+    shapes = [shape_of(y) for y in outputs]
+    if len({(len(shape), shape[:1]) for shape in shapes}) > 1 or len(shapes[0]) < 2:
+        raise ValueError(
+            f"examples must be (channels, *spatial), with as many channels and axes in each, got "
+            f"{shapes}"
+        )
+    sizes = torch.tensor([shape[1:] for shape in shapes])
     largest = sizes.amax(0).tolist()
-    batch = outputs[0].new_zeros(len(outputs), outputs[0].shape[0], *largest)
-    for row, y in zip(batch, outputs, strict=True):
-        inside = (slice(None), *map(slice, y.shape[1:]))
-        row[inside] = y
-    return batch, sizes
+    rows = []
+    for y, shape in zip(outputs, shapes, strict=True):
+        # Of the last axis first, as torch wants it: nothing before, and what is missing behind.
+        missing = [(0, n - m) for n, m in zip(largest, shape[1:], strict=True)]
+        rows.append(F.pad(y, [side for pair in reversed(missing) for side in pair]))
+    return torch.stack(rows), sizes
 
 
 def _check_shapes(x: Tensor, strides: Tensor) -> None:
@@ -182,8 +190,15 @@ class _Windows:
 
 
 def _products(matrices: Sequence[Tensor], x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    y: Tensor = chain(matrices, x, dims) if is_followed() else _Products.apply(x, matrices, dims)  # type: ignore[no-untyped-call]
+    if _is_seen_through():
+        return chain(matrices, x, dims)
+    y: Tensor = _Products.apply(x, matrices, dims)  # type: ignore[no-untyped-call]
     return y
+
+
+def _is_seen_through() -> bool:
+    """Return whether what is differentiated by hand would be in the way: torch.func looks on."""
+    return is_followed() or torch._C._are_functorch_transforms_active()
 
 
 class _Products(torch.autograd.Function):
@@ -202,7 +217,7 @@ class _Products(torch.autograd.Function):
 
 def _multiply(z: Tensor, strides: Tensor, weigh: Weigh, dims: tuple[int, ...]) -> Tensor:
     """Multiply the coefficients of each example by the weights of its strides."""
-    if is_followed():
+    if _is_seen_through():
         return _times(z, weigh(strides), dims)
     y: Tensor = _Weighted.apply(z, strides, weigh, dims)  # type: ignore[no-untyped-call]
     return y

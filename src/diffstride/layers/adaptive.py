@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from diffstride.core import arguments
 from diffstride.core.per_example import at_one_size, diff_stride_each, groups_by_size
+from diffstride.core.resample import no_autocast
 from diffstride.core.rule import REPLACING, Rule
 from diffstride.core.work import resampling_macs
 from diffstride.layers.resizer import Counted, Size
@@ -56,7 +57,7 @@ class StridePredictor(nn.Module):
                 f"stride must lie between min_stride={min_stride} and max_stride={max_stride}, "
                 f"got {stride}"
             )
-        self.axes, self.shared = axes, shared
+        self.channels, self.axes, self.shared = channels, axes, shared
         self.min_stride, self.max_stride = min_stride, max_stride
         self.head = nn.Sequential(
             nn.Linear(channels * (1 + axes), hidden), nn.Tanh(), nn.Linear(hidden, self._strides)
@@ -79,6 +80,7 @@ class StridePredictor(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the numbers that strides are found from: (batch, channels · (1 + axes))."""
+        x = x if x.dtype == torch.float64 else x.float()  # squares overflow in half precision
         pooled = [x.flatten(2).mean(-1)]
         for dim in range(-self.axes, 0):
             squares = x.diff(dim=dim).flatten(2).square() if x.shape[dim] > 1 else x.flatten(2) * 0
@@ -86,16 +88,28 @@ class StridePredictor(nn.Module):
         return torch.cat(pooled, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        features = self.features(x)
-        if self.training:
-            self._remember(features.detach())
-        shares = self.head((features - self.mean) / self.spread).sigmoid()
-        strides = self.min_stride * (self.max_stride / self.min_stride) ** shares
+        arguments.check_tensor(x)
+        if x.ndim != self.axes + 2 or x.shape[1] != self.channels or len(x) == 0:
+            raise ValueError(
+                f"input must be (batch, channels, *spatial) with {self.channels} channels, "
+                f"{self.axes} spatial axes and at least one example, got {tuple(x.shape)}"
+            )
+        with no_autocast(x.device):  # sizes follow from strides, so that all digits count
+            features = self.features(x)
+            if self.training:
+                self._remember(features.detach())
+            standard = ((features - self.mean) / self.spread).to(self.mean.dtype)
+            shares = self.head(standard).sigmoid()
+            strides = self.min_stride * (self.max_stride / self.min_stride) ** shares
         return strides.expand(-1, self.axes)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def _remember(self, features: Tensor) -> None:
-        """Move the mean and the spread a tenth of the way to a batch's; the first sets them."""
+        """Move the mean and the spread a tenth of the way to a batch's; the first sets them.
+
+        Numbers that are not finite are left out, or all strides would be NaN from then on.
+        """
+        features = torch.where(features.isfinite(), features, self.mean).to(self.mean.dtype)
         share = torch.where(self.batches == 0, 1.0, 0.1).to(self.mean)
         self.mean.lerp_(features.mean(0), share)
         self.spread.lerp_(features.std(0, correction=0) + 1e-3, share)
@@ -181,17 +195,13 @@ class AdaptiveStrideNd(nn.Module):
             return self._within(strides.log() + self.shift)
         shift = self._shift_to_budget(strides.log())
         with torch.no_grad():
-            self.shift.lerp_(shift.to(self.shift), 0.1)
+            latest = torch.where(shift.isfinite(), shift, self.shift)
+            self.shift.lerp_(latest.to(self.shift), 0.1)
         return self._within(strides.log() + shift)
 
     def forward(self, x: Tensor) -> Any:
-        arguments.check_tensor(x)
-        if x.ndim != self.axes + 2 or len(x) == 0:
-            raise ValueError(
-                f"input must be (batch, channels, *spatial) with {self.axes} spatial axes and at "
-                f"least one example, got {tuple(x.shape)}"
-            )
-        strides, size = self.strides_of(x), tuple(x.shape[2:])
+        strides = self.strides_of(x)
+        size = tuple(x.shape[2:])
         alone = not self.training if self.in_groups is None else self.in_groups
         if not alone:
             made = self.rule.size_after(size, (self.predictor.min_stride,) * self.axes)

@@ -23,6 +23,10 @@ class PolyphaseSampleNd(WholeStrideNd):
         """Those that were chosen last, for a branch that is to be sampled alike."""
         self._repeats = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was chosen is for the branch that meets this one: no copy and no file has it.
+        return {**vars(self), "_grids": None}
+
     def macs(self, channels: int, outputs: int, size: Size, kept: Size) -> Any:
         return channels * polyphase_macs(kept, self.stride)
 
