@@ -55,6 +55,25 @@ def test_what_is_written_is_read(tmp_path):
         read_robust(path)
 
 
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("blur,,5", "a line for each strength of corruptions, in order"),
+        ("noise,,2", "a line for each strength of corruptions, in order"),
+        ("moved,height,3", "a line for each strength of moved, in order"),
+        ("moved", "a line for each strength of moved, in order"),
+        ("resized", "a line for resized"),
+    ],
+)
+def test_a_file_that_lacks_lines_is_told(lost, message, tmp_path):
+    write_run(tmp_path / "a")
+    write_robust(path := tmp_path / "a/robust.csv", measured())
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith(lost)))
+    with pytest.raises(DamagedFile, match=rf"robust\.csv must have {message}"):
+        page.write([tmp_path / "a"])
+
+
 def test_in_words():
     assert sentences(measured()) == [
         "Moved by up to 4 pixels in every direction, 90.0 % (88.0 to 92.0) of the examples get the "

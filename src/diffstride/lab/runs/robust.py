@@ -101,6 +101,12 @@ def read_robust(path: Path) -> list[Row]:
     for name in (UNCHANGED, *MEANS):
         if sum(row.change == name for row in rows) != 1:
             raise DamagedFile(f"{path} must have one line for {name}")
+    for name, found in {MOVED: moves(rows), "corruptions": corruptions(rows)}.items():
+        strengths = {tuple(row.strength for row in own) for own in found.values()}
+        if len(strengths) != 1 or not all(s == tuple(range(1, len(s) + 1)) for s in strengths):
+            raise DamagedFile(f"{path} must have a line for each strength of {name}, in order")
+    if not any(row.change == RESIZED for row in rows):
+        raise DamagedFile(f"{path} must have a line for {RESIZED}")
     return rows
 
 
