@@ -1,5 +1,7 @@
 """The methods of others: exact against their definitions, and what must hold of each."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -290,3 +292,19 @@ def test_other_arguments_that_are_refused():
         functional.learned_resize(x.int(), 2.0)
     with pytest.raises(TypeError, match="input must be floating point"):
         functional.shape_adaptor(x.int(), 0.5)
+
+
+def test_a_size_that_is_known_already_does_not_excuse_other_arguments():
+    x = torch.rand(1, 2, 8, 8)
+    for stride in (0.5, math.nan):
+        with pytest.raises(ValueError, match="stride must be"):
+            functional.learned_resize(x, stride, output_size=(4, 4))
+    for size in ((20, 4), (0, 4), (4,)):
+        with pytest.raises(ValueError, match="output_size must"):
+            functional.learned_resize(x, 2.0, output_size=size)
+    for share in (1.5, math.nan, (0.5, 0.5, 0.5), torch.rand(3), torch.rand(1)):
+        with pytest.raises(ValueError, match="share must"):
+            functional.shape_adaptor(x, share, output_size=(4, 4))
+    with pytest.raises(ValueError, match="1 to 3 spatial axes, got 4"):
+        functional.shape_adaptor(torch.rand(1, 1, 4, 4, 4, 4), 0.5)
+    assert functional.shape_adaptor(x, 0.5, largest=2.0).shape == (1, 2, 6, 6)

@@ -37,11 +37,11 @@ def learned_resize(
         x: (batch, channels, *spatial) or (channels, *spatial), floating point, any memory format.
         stride: one number of at least 1 per spatial axis, as numbers or as a tensor; a single
             number stands for every spatial axis of a batched input.
-        output_size: M, if it is known already.
+        output_size: M, if it is known already: at most the size of ``x``.
 
     Raises:
         TypeError: if ``x`` is not a floating-point tensor.
-        ValueError: if a stride is below 1.
+        ValueError: if a stride is below 1, or ``output_size`` is not what is said above.
 
     >>> x = torch.arange(6.0)[None, None]
     >>> stride = torch.tensor([2.0], requires_grad=True)
@@ -52,10 +52,13 @@ def learned_resize(
     size = shape_of(x)[-axes:]
     if output_size is None:
         output_size = strided_size(size, arguments.per_axis(stride, axes, "stride"))
+    elif not torch.compiler.is_compiling():  # which has sizes that are no numbers yet
+        output_size = arguments.fixed_size(size, output_size)
     if isinstance(stride, Tensor):
         strides: Any = stride.to(x.device, window_dtype(x.device)).expand(axes).unbind()
     else:
         strides = arguments.per_axis(stride, axes, "stride")
+        arguments.check_strides(strides)
     for i in _cheapest_first(size, output_size):
         between = places_between(size[i], output_size[i], strides[i], x.device)
         x = interpolate(x, i - axes, *between)

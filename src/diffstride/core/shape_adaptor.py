@@ -45,7 +45,8 @@ def shape_adaptor(
 
     Raises:
         TypeError: if ``x`` is not a floating-point tensor.
-        ValueError: if a share is not from 0 to 1, or ``largest`` not a whole number above 1.
+        ValueError: if a share is not from 0 to 1, ``largest`` is not a whole number above 1, or
+            there are not 1 to 3 spatial axes, with one share for all or for each.
 
     >>> import torch
     >>> x = torch.tensor([[[0.0, 4.0, 2.0, 6.0]]])
@@ -55,13 +56,22 @@ def shape_adaptor(
     tensor([[[0., 4., 2., 6.]]])
     """
     check_largest(largest)
+    largest = int(largest)
     arguments.check_tensor(x)
     axes = spatial_axes(x, share, "share") if output_size is None else len(output_size)
     arguments.check_rank(x, axes)
-    if output_size is None:
+    if axes not in MODES:
+        raise ValueError(f"a shape adaptor has 1 to 3 spatial axes, got {axes}")
+    if output_size is None or not isinstance(share, Tensor):
         shares = arguments.per_axis(share, axes, "share")
         if not all(0 <= number <= 1 for number in shares):
             raise ValueError(f"share must be from 0 to 1, got {shares}")
+    elif shape_of(share) not in ((), (axes,)):
+        raise ValueError(
+            f"share must have one number, or {axes} (one per spatial axis), got the shape "
+            f"{shape_of(share)}"
+        )
+    if output_size is None:
         strides = [stride_of(number, largest) for number in shares]
         output_size = strided_size(shape_of(x)[-axes:], strides)
     batch = x if x.ndim == axes + 2 else x[None]
