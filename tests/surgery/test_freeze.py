@@ -263,6 +263,17 @@ def test_frozen_networks_compile_whole():
             torch.testing.assert_close(found, model(x), atol=1e-4, rtol=1e-3)
 
 
+def test_what_was_frozen_before_stays_so():
+    x = example(2)
+    frozen = freeze(convert(TwoBranches(), x)[0].eval(), tuple(x.shape[1:]))
+    with pytest.raises(ValueError, match="nothing to freeze, unless it was frozen before"):
+        freeze(frozen, tuple(x.shape[1:]))
+    longer = nn.Sequential(frozen, DiffStride2d(2.0)).eval()
+    again = freeze(longer, tuple(x.shape[1:]))
+    torch.testing.assert_close(again(x), longer(x))
+    assert not has_learnable_strides(again)
+
+
 def test_what_can_not_be_frozen_is_said():
     with pytest.raises(ValueError, match=r"no DiffStride or other layer .* nothing to freeze"):
         freeze(nn.Conv2d(3, 4, 3), (3, 32, 32))

@@ -23,7 +23,13 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
     """Return the layers to replace, and the spatial size that comes to each."""
     names = {module: name for name, module in model.named_modules()}
-    layers = [module for module in names if isinstance(module, Converted | Resizer)]
+    # What was frozen before has a converted layer still, but nothing in it that is learned.
+    layers = [
+        module
+        for module in names
+        if isinstance(module, Resizer)
+        or (isinstance(module, Converted) and isinstance(module.downsample, Resizer))
+    ]
     sizes: dict[nn.Module, Size] = {}
 
     class Sizes(Observer):
@@ -46,7 +52,7 @@ def find_sizes(model: nn.Module, example: Tensor) -> dict[nn.Module, Size]:
     if not sizes:
         raise ValueError(
             "the model has no DiffStride or other layer of this library that changes sizes, and so "
-            "nothing to freeze"
+            "nothing to freeze, unless it was frozen before"
         )
     return sizes
 
