@@ -67,7 +67,8 @@ class PolyphaseSample2d(PolyphaseSampleNd):
 
     Input (batch, channels, H, W) or (channels, H, W), output ⌈H/S⌉ × ⌈W/S⌉. It has nothing to
     learn. What is computed: :func:`diffstride.functional.polyphase_sample`. Of two branches that
-    meet, ``layer.again(x)`` samples the second one on the grids of the first.
+    meet, ``layer.again(x)`` samples the second one on the grids that the last call chose. So
+    checkpoints, which run parts of a network again, must take in both branches or none.
 
     Args:
         stride: a whole number, one or one per axis.
