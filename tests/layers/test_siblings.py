@@ -170,7 +170,22 @@ def becomes_frozen(model, x):
     model.eval()
 
 
+def padding_changes(model, x):
+    model.shortcut.padding = (2, 2)
+
+
+def dilation_changes(model, x):
+    model.shortcut.dilation = (2, 2)
+
+
+def range_changes(model, x):
+    model.main.downsample.max_stride = 1.5
+
+
 CHANGES = [
+    padding_changes,
+    dilation_changes,
+    range_changes,
     weight_changes,
     weight_replaced,
     data_replaced,
@@ -191,6 +206,32 @@ def test_what_was_computed_before_a_change_is_not_returned_after_it(change, with
         change(model, x)
         found = model.shortcut(x)
         torch.testing.assert_close(found, alone(model).shortcut(x))
+
+
+def test_what_needs_a_gradient_since_gets_one():
+    model, x = block()
+    model.main(x)
+    model.shortcut(x.requires_grad_()).sum().backward()
+    assert x.grad is not None
+    model, x = block()
+    model.requires_grad_(False).main(x)
+    model.shortcut.weight.requires_grad_()
+    model.shortcut(x).sum().backward()
+    assert model.shortcut.weight.grad is not None
+
+
+def test_what_waits_is_not_asked_for_by_functional_transforms():
+    model, x = block()
+    expected = alone(model).shortcut(x)
+    model.main(x)
+    weight = {"weight": model.shortcut.weight}
+
+    def shortcut(weight):
+        y = torch.func.functional_call(model.shortcut, weight, (x,))
+        return y.sum(), y
+
+    _, y = torch.func.grad(shortcut, has_aux=True)(weight)
+    torch.testing.assert_close(y, expected)
 
 
 def test_without_gradients_first_and_with_them_then():

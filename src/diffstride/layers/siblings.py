@@ -5,8 +5,9 @@ where taps come first or on the spectrum, is to downsample what both read. So th
 runs computes all, with the weights side by side, and the others find what they are to return.
 
 Nobody can tell. What waits is returned only to who reads the very tensor that it was computed from,
-while no weight and no stride has changed; otherwise it is computed again. And where something looks
-on, or a convolution has no weight of its own at hand, each is run by itself.
+while no weight, no stride and no option has changed; otherwise it is computed again. (What is
+written through ``.data`` is the one change that torch does not count.) Where something looks on, or
+a convolution has no weight of its own at hand, each is run by itself.
 """
 
 import threading
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SHARING = ("taps", "spectral")
 """The orders in which convolutions of one map have work in common."""
+_RANGE = ("min_stride", "max_stride")
 PATIENCE = 3
 """How often in a row something may be computed that nobody comes for."""
 
@@ -80,6 +82,8 @@ class Siblings:
     def run(self, convolution: Any, x: Tensor) -> Tensor:
         """Return what a convolution and its downsampling make of ``x``."""
         layer, waiting = convolution.downsample, self._waiting
+        if torch._C._are_functorch_transforms_active():
+            return in_cheapest_order(convolution, layer, x)
         found = waiting.pop(convolution, None)
         if found and found.read() is x and found.moment.known == _moment(convolution, x).known:
             self._missed = 0
@@ -107,7 +111,7 @@ class Siblings:
 
     def _can_share(self, convolution: Any, beside: Sequence[Any], x: Tensor) -> bool:
         """Return whether the others can be computed now, before they are called."""
-        if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+        if torch.is_inference_mode_enabled():
             return False
         if _is_kept_watched():
             return False
@@ -206,7 +210,9 @@ def _moment(convolution: Any, x: Tensor) -> Moment:
     layer, device = convolution.downsample.leading, x.device.type
     tensors = [convolution.weight, convolution.bias, *layer.parameters()]
     tensors = [t for t in tensors if t is not None]
-    versions = [x._version, *((id(t), t.data_ptr(), t._version) for t in tensors)]
+    versions = [(id(t), t.data_ptr(), t._version, t.requires_grad) for t in tensors]
+    versions.append((id(x), 0, x._version, x.requires_grad))
     casting = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     how = layer.rule, layer.training, torch.is_grad_enabled(), casting, _is_kept_watched()
-    return Moment(tensors, (versions, *how))
+    options = *options_of(convolution).values(), *(getattr(layer, name, 1) for name in _RANGE)
+    return Moment(tensors, (versions, *how, *options))
