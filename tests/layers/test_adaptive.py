@@ -1,5 +1,7 @@
 """Strides that are found for each example: the same alone and in a batch, within a budget."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -120,6 +122,13 @@ def test_a_budget_holds_in_the_mean_over_a_batch():
         kept(strides).backward()
         for p in model.predictor.parameters():
             assert p.grad.abs().max() < 1e-5
+
+
+def test_training_within_a_budget_is_one_graph():
+    model, x = layer(budget=0.3), images()
+    expected = copy.deepcopy(model)(x)
+    found = torch.compile(model, backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(found, expected)
 
 
 def test_the_gradient_of_a_budget_is_that_of_differences():

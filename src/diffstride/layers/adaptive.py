@@ -227,14 +227,12 @@ class AdaptiveStrideNd(nn.Module):
         """
         assert self.budget is not None
         with torch.no_grad():
-            high = math.log(self.predictor.max_stride / self.predictor.min_stride)
-            low = -high
+            range_ = math.log(self.predictor.max_stride / self.predictor.min_stride)
+            low, high = logarithms.new_tensor([-range_, range_]).unbind()
             for _ in range(40):
                 middle = (low + high) / 2
-                if self._kept(logarithms + middle) > self.budget:
-                    low = middle
-                else:
-                    high = middle
+                is_above = self._kept(logarithms + middle) > self.budget
+                low, high = torch.where(is_above, middle, low), torch.where(is_above, high, middle)
             step = 1e-3
             both = [self._kept(logarithms + middle + move) for move in (-step, step)]
             slope = ((both[1] - both[0]) / (2 * step)).clamp(max=-1e-6)
