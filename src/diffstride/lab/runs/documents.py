@@ -80,7 +80,7 @@ def yaml_text(path: Path, content: Mapping[str, Any]) -> str:
     """Return plain values as YAML; a DamagedFile if :func:`read_yaml` would not take it."""
     import yaml
 
-    text = yaml.safe_dump(content, sort_keys=False)
+    text: str = yaml.safe_dump(content, sort_keys=False)
     if len(text) > LONGEST_YAML:
         raise DamagedFile(TOO_LONG.format(path))
     _check_plain(text, path)
