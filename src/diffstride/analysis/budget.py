@@ -73,7 +73,10 @@ class Budget:
         names = _learnable(self.model.model)
         _check_fixed(fixed, self.model.layers)
         if not names:
-            raise ValueError("the model has no learnable stride that could grow")
+            raise ValueError(
+                "the model has no learnable stride that could grow: give a model with a DiffStride "
+                "layer that learns, or convert(model, example)"
+            )
         moved = {
             name: layer
             for name, layer in names.items()
@@ -137,7 +140,7 @@ class Budget:
             raise ValueError(
                 f"a budget of {limit} {_unit_name(self.unit)} can't be spent: with strides as "
                 f"small as they may be, the network costs {highest}; the least is {lowest}. Pass "
-                f"spend=False for a budget that is an upper bound alone"
+                f"spend=False to make the budget an upper limit only"
             )
 
     def _check_least(self) -> None:

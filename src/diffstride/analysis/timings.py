@@ -113,7 +113,10 @@ class Timings:
         model = copied(unwrapped(model))
         costs = CostModel(model, input_size)
         if not any(layer.stride.requires_grad for layer in costs.layers.values()):
-            raise ValueError("the model has no learnable stride, so that all takes always as long")
+            raise ValueError(
+                "the model has no learnable stride, so that there are no different strides to "
+                "time: give a model with a DiffStride layer, or convert(model, example)"
+            )
         like = next(model.parameters())
         threads = threads or torch.get_num_threads()
         devices = [like.device] if like.device.type == "cuda" else []
@@ -156,7 +159,7 @@ class Timings:
                 return []  # an operation that is not there at other strides
             raise ValueError(
                 f"timings have nothing on {kind!r} ({use.name or 'the model'}): they were measured "
-                f"with another network, and must be with this one"
+                f"with another network. Measure this one with Timings.measure(model, input_size)"
             )
         charged = zip(amounts(use), self.rates[kind], strict=True)
         return [amount.times(rate) for some, rate in charged if rate for amount in some]

@@ -19,25 +19,25 @@ DESCRIPTION = """Convolutional networks that learn their own strides.
 
   diffstride train RECIPE [options]   train; `diffstride train --list` shows the recipes,
                                       `diffstride train RECIPE --help` all options
-  diffstride search RECIPE [options]  find strides: learn them, fix them, train with them anew
+  diffstride search RECIPE [options]  find good strides, and train a network with them
   diffstride resume RUN               continue a run or a search that was interrupted
   diffstride evaluate RUN             loss and score of a run's network on test data; --robust: on
                                       moved and corrupted data, and at other sizes
-  diffstride strides RUN              what it learned: strides, sizes, costs
+  diffstride strides RUN              what a run learned: strides, sizes, costs
   diffstride resolution RUN           how much resolution the task needs along each axis
-  diffstride cost RUN                 what its network costs, layer by layer
+  diffstride cost RUN                 what a run's network costs, layer by layer
   diffstride table RUN...             runs side by side: score, first strides, costs
   diffstride sweep TABLE [options]    all runs of a table of the paper, or of a grid of your own
   diffstride table SWEEP              that table, beside the paper's figures
   diffstride report FOLDER...         a page to look at, of runs, sweeps and searches: tables,
                                       strides, windows, all in one file
-  diffstride export RUN [-o PATH]     its network as ONNX, or as a folder to share
+  diffstride export RUN [-o PATH]     a run's network as ONNX, or as a folder to share
   diffstride predict MODEL FILES...   classify images, recordings or signals, also whole folders;
                                       or restore images; MODEL is a run or what `export` wrote
 
 RECIPE is a name or the config.yaml of another run; RUN is the folder of a run. `diffstride COMMAND
---help` tells all options. Commands with --json print one JSON document for other programs.
-`diffstride --version` tells the version; --debug with any command shows where an error comes from.
+--help` lists all options. Commands with --json print one JSON document for other programs.
+`diffstride --version` prints the version; --debug with any command shows where an error comes from.
 """
 
 
@@ -111,7 +111,8 @@ def resume(words: list[str]) -> None:
 
 
 def strides(words: list[str]) -> None:
-    args = parse("strides", "What a run learned.", words, RUN | BEST | JSON)
+    what = "The strides that a run learned, with the sizes they make and what they cost."
+    args = parse("strides", what, words, RUN | BEST | JSON)
     from diffstride.lab.training import trained_run
 
     learned = trained_run.learned_strides(args.run, args.best)

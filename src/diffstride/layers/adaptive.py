@@ -165,7 +165,10 @@ class AdaptiveStrideNd(nn.Module):
         )
         checked = Rule(**{**REPLACING, "norm": norm, **rule})
         if checked.output_size is not None or not checked.crop:
-            raise ValueError("output_size and crop=False are not for layers whose sizes are found")
+            raise ValueError(
+                "output_size and crop=False are not for layers whose sizes are found for each "
+                "example: leave them out, or use a DiffStride layer"
+            )
         self.downsample = AtOneSize(checked)
         self.rest = rest
         self.in_groups: bool | None = None

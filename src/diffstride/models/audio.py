@@ -50,7 +50,9 @@ class AudioCNN(Network):
         features = self.blocks(x).amax((-2, -1))
         if isinstance(self.head, nn.Linear):
             if task is not None:
-                raise ValueError(f"this network has one head and no task by name, got {task!r}")
+                raise ValueError(
+                    f"this network has one head and no task by name, got {task!r}: leave out task"
+                )
             return self.head(features)  # type: ignore[no-any-return]
         if task is None:
             return {name: head(features) for name, head in self.head.items()}

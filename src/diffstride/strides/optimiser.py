@@ -68,13 +68,23 @@ class StrideOptimizer(Optimizer):
             self.layers = [x for x in self.layers if x in budget.variables.layers]
         strides = [layer.stride for layer in self.layers]
         if not strides:
-            raise ValueError("the model has no learnable stride")
+            raise ValueError(
+                "the model has no learnable stride to move: give one with a DiffStride layer"
+            )
         if not 0 <= lr < 1:
-            raise ValueError(f"lr must be a part of a stride, from 0 to 1, got {lr}")
+            raise ValueError(
+                f"lr must be a part of a stride, at least 0 and below 1 (0.01 is one per cent a "
+                f"step), got {lr}"
+            )
         if steps < 1:
-            raise ValueError(f"steps must be the steps of the whole training, got {steps}")
+            raise ValueError(
+                f"steps must be the steps of the whole training, got {steps}: give at least 1"
+            )
         if min(rest) < 0 or sum(rest) > 1:
-            raise ValueError(f"rest must be two parts of a training, at most 1 in all, got {rest}")
+            raise ValueError(
+                f"rest must be two parts of a training, each from 0 to 1 and at most 1 together, "
+                f"got {rest}"
+            )
         self.budget, self.per_mac, self.steps, self.rest = budget, per_mac, steps, rest
         super().__init__([{"params": strides, "name": "strides"}], {"lr": lr, "number": 0})
 

@@ -71,7 +71,10 @@ def search(
     """
     network = budget.model.model
     if network is not unwrapped(model):
-        raise ValueError("budget must be of the model that is searched, and is of another")
+        raise ValueError(
+            "budget must be made for the model that is searched, and was made for another one: "
+            "give Budget(model, ...) of this model"
+        )
     chooser = StrideTrials(StrideSpace(budget), trials, seed=seed)
     restore = _restoring(network)
 
@@ -82,8 +85,8 @@ def search(
         score = _number(train())
         if not math.dist(written, chooser.space.read()) <= _MOVED:
             raise ValueError(
-                "train has moved strides, whose loss it is to tell: leave them out of its "
-                "optimiser, as parameter_groups(model, ..., with_strides=False) does"
+                "train has moved strides, and must return the loss at strides that stay: leave "
+                "them out of its optimiser; parameter_groups(model, ..., with_strides=False) does"
             )
         return score
 

@@ -35,8 +35,8 @@ class StrideSpace:
     def __init__(self, budget: Budget) -> None:
         if not budget.spend:
             raise ValueError(
-                "strides of one cost need a budget that is spent, got one with spend=False: make "
-                "it with spend=True"
+                "strides of one cost need a budget that is spent, got one with spend=False, which "
+                "is only a limit: make it with spend=True"
             )
         self.budget = budget
 

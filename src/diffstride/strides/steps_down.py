@@ -159,7 +159,10 @@ def _exact_strides(
         before = [n - gap for n, gap in zip(size, gaps, strict=True)]
         most = [n - max(axis) for n, axis in zip(before, zip(*step.lost, strict=True), strict=True)]
         if min(most) < 1:
-            raise ValueError(f"nothing is left for {step.sites[0].name} to read")
+            raise ValueError(
+                f"an input of {tuple(size)} is too small: no sample is left for "
+                f"{step.sites[0].name!r} to read. Give a larger input_size"
+            )
         ratios = zip(before, numbers, most, strict=True)
         after = tuple(min(math.ceil(n / s), m) for n, s, m in ratios)
         for site, lost in zip(step.sites, step.lost, strict=True):

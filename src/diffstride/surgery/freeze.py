@@ -170,7 +170,8 @@ def _with_whole_strides(model: nn.Module, example: Tensor) -> nn.Module:
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             f"with whole strides the network does not fit: {error}. Branches that meet must shrink "
-            f"by the same whole number, and a convolution is one of torch now, called as such"
+            f"by the same whole number, and code of the network must call a convolution as one of "
+            f"torch. Without integer_strides=True, strides are frozen as they are"
         ) from error
     return plain
 

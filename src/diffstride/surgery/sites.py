@@ -107,12 +107,16 @@ def find_groups(
     numbers = {name: i for i, names in enumerate(wanted or ()) for name in names}
     for name in numbers:
         if name not in grids:
-            raise ValueError(f"groups has {name!r}, which is no layer that is converted")
+            raise ValueError(
+                f"groups has {name!r}, which is no layer that is converted: the names of those "
+                f"are {', '.join(map(repr, grids)) or 'none'}"
+            )
     for (name, grid), (other, also) in itertools.combinations(grids.items(), 2):
         apart = wanted is not None and numbers.get(name, name) != numbers.get(other, other)
         if apart and grid.root() is also.root():
             raise ValueError(
-                f"{name} and {other} meet, and must be in one group; groups has them apart"
+                f"the outputs of {name} and {other} meet, so both must be in one group; groups "
+                f"has them in different ones"
             )
     groups: dict[Any, list[str]] = {}
     for name, grid in grids.items():

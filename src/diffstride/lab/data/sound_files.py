@@ -48,7 +48,7 @@ def decode_sound(
             length = max(1, 2**20 // file.channels)
             while len(block := file.read(length, "float32", always_2d=True)):
                 if not np.isfinite(block).all():
-                    raise ValueError("it has samples that are no finite numbers")
+                    raise ValueError("it has samples that are NaN or infinite")
                 blocks.append(block.mean(1, keepdims=True) if mono else block)
             samples = np.concatenate(blocks)
             # The length of an MP3 is a guess unless its encoder wrote it down.

@@ -21,9 +21,9 @@ from diffstride.lab.sweeps.tables import PAPER, TABLES, plan_grid, plan_table
 
 DESCRIPTION = """All runs of a table, each in a process of its own.
 
-What is finished is not repeated, what has a checkpoint is continued, what fails is tried once more
-and told at the end: it may be interrupted and started again at any time. Cells whose settings come
-to the same are trained once and shown in all their places. TABLE is
+You may interrupt it and start it again at any time: finished runs are not repeated, and those with
+a checkpoint are continued. A run that fails is tried once more, and named at the end. Cells whose
+settings come to the same are trained once and shown in all their places. TABLE is
 
 {}
   search                  Searches from five beginnings, and strides at random, on digits

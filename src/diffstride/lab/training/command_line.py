@@ -9,8 +9,8 @@ from diffstride.text import aligned
 
 TRAIN = """usage: diffstride train RECIPE [options]
 
-Train a network, and leave a folder with all there is to know of the run: runs/NAME.
-`diffstride train RECIPE --help` tells all options, with the defaults of the recipe.
+Train a network, and leave a folder with all there is to know about the run: runs/NAME.
+`diffstride train RECIPE --help` lists all options, with the defaults of the recipe.
 
 RECIPE is a config.yaml, the folder of a run, or one of"""
 

@@ -47,7 +47,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         content = unseal(path.read_bytes())
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or "state_dict" not in state:
-            raise ValueError("it holds no state")
+            raise ValueError("it is not a checkpoint of a run: it has no state_dict")
     except Exception as error:  # whatever it is, the checkpoint can't be used
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunError(f"{path} can't be read ({first})") from error
