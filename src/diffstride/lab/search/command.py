@@ -18,10 +18,10 @@ are in runs/NAME:
   begin    a network with the beginning's strides is trained on the whole training set
   found    a network with the strides that were found is trained on the whole training set
 
-The beginning is the strides of the recipe. No strides move during a training: every network has
-spectral poolings, whatever the --model.downsampling of the recipe is. At the end the command prints
-both accuracies, and code that makes the network. The same command again, or
-`diffstride resume runs/NAME`, goes on where it stopped.
+The beginning is the strides of the recipe. Except with --stride_penalty, no strides move during a
+training: every network has spectral poolings, whatever the --model.downsampling of the recipe is.
+At the end the command prints both accuracies, and code that makes the network. The same
+command again, or `diffstride resume runs/NAME`, goes on where it stopped.
 
   --macs_budget M     millions of multiply-accumulates that an example costs, or
   --ms_budget MS      milliseconds that a batch takes, or
