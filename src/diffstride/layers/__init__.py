@@ -4,7 +4,6 @@ from diffstride.layers.adaptive import AdaptiveStride1d as AdaptiveStride1d
 from diffstride.layers.adaptive import AdaptiveStride2d as AdaptiveStride2d
 from diffstride.layers.adaptive import AdaptiveStride3d as AdaptiveStride3d
 from diffstride.layers.adaptive import AdaptiveStrideNd as AdaptiveStrideNd
-from diffstride.layers.adaptive import StridePredictor as StridePredictor
 from diffstride.layers.blur import BlurPool1d as BlurPool1d
 from diffstride.layers.blur import BlurPool2d as BlurPool2d
 from diffstride.layers.blur import BlurPool3d as BlurPool3d
@@ -38,6 +37,7 @@ from diffstride.layers.spectral_pool import SpectralPool1d as SpectralPool1d
 from diffstride.layers.spectral_pool import SpectralPool2d as SpectralPool2d
 from diffstride.layers.spectral_pool import SpectralPool3d as SpectralPool3d
 from diffstride.layers.spectral_pool import SpectralPoolNd as SpectralPoolNd
+from diffstride.layers.stride_predictor import StridePredictor as StridePredictor
 from diffstride.layers.undo import Undo as Undo
 from diffstride.layers.upsample import DiffUpsample1d as DiffUpsample1d
 from diffstride.layers.upsample import DiffUpsample2d as DiffUpsample2d
