@@ -160,7 +160,7 @@ def test_what_can_not_be_searched_is_said_before_anything_is_trained():
     before = model[0].strides
     with pytest.raises(ValueError, match="needs 6 trials or more, got 3"):
         search(model, never, budget, trials=3)
-    with pytest.raises(ValueError, match="budget must be of the model that is searched"):
+    with pytest.raises(ValueError, match="budget must be made for the model that is searched"):
         search(network(), never, budget)
     spare = Budget(model, SIZE, macs=MACS, spend=False)
     with pytest.raises(ValueError, match="a budget that is spent, got one with spend=False"):

@@ -175,7 +175,7 @@ def test_unusual_networks_are_frozen_and_left_as_they_are(name, training):
 def test_unusual_networks_become_plain_strided_ones(name):
     model = WORKING[name]()
     if name == "by name":  # the convolution is one of torch then, which has another name for it
-        with pytest.raises(ValueError, match=r"unexpected keyword argument 'x'.*one of torch now"):
+        with pytest.raises(ValueError, match=r"unexpected keyword argument 'x'.*as one of torch"):
             freeze(model, SIZE, integer_strides=True)
         return
     plain = freeze(model, SIZE, integer_strides=True)
